@@ -1,0 +1,1 @@
+"""Whatever runs a decoder over paged blocks. Everything above knows only `base`."""

@@ -1,0 +1,138 @@
+"""The seam between the engine and whatever does the arithmetic.
+
+A backend knows nothing of requests, prompts or hits. It is given a decoder and a plan of its memory
+once, and then flat batches: some tokens, where each stands, and through which blocks it may look
+back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.cache.blocks import BlockCopy
+from kvikk.models.decoder import Decoder
+from kvikk.shapes.shape import CacheGroup
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of what a backend shall hold. Fixed when a model is loaded.
+
+    ``num_blocks`` has one entry for each of ``groups``. ``kv_dtype`` is ``f32`` or ``bf16``. No batch
+    has more than ``max_batch_tokens`` tokens or ``max_batch_sequences`` sequences, and no position
+    reaches ``max_context_tokens``.
+    """
+
+    groups: tuple[CacheGroup, ...]
+    num_blocks: tuple[int, ...]
+    block_size: int
+    kv_dtype: str
+    max_batch_tokens: int
+    max_batch_sequences: int
+    max_context_tokens: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes a backend takes under a plan: weights in its own layout, scratch, and KV blocks."""
+
+    weight_bytes: int
+    activation_bytes: int
+    block_bytes: tuple[int, ...]  # one block of each group
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's work: T tokens of S sequences, flat.
+
+    A sequence's tokens are adjacent, in order, at consecutive positions; sequences follow each other
+    in the order of ``sequence_rows``' values:
+
+        tokens      [ a5 a6 a7 | b40 | c0 c1 ]
+        positions   [  5  6  7 |  40 |  0  1 ]
+        sequence    [  0  0  0 |   1 |  2  2 ]
+        logits_rows [        2,    3          ]    rows of the batch whose logits are wanted
+
+    Keys and values of a token at position p go to slot ``p % block_size`` of the physical block
+    ``block_tables[group][sequence, p // block_size]``; the token attends to itself and everything
+    before it that its layer's window admits, through the same table. An entry of -1 is a block given
+    back because no window reaches it; it is never read or written.
+    """
+
+    token_ids: NDArray[np.int32]  # [T]
+    positions: NDArray[np.int32]  # [T]
+    sequence_rows: NDArray[np.int32]  # [T], 0 … S-1, ascending
+    block_tables: tuple[NDArray[np.int32], ...]  # a group: [S, blocks]
+    logits_rows: NDArray[np.int32]  # [R], ascending
+    copies: tuple[BlockCopy, ...] = ()
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """How to choose a token from logits. ``temperature`` 0 takes the largest, lowest id on a tie.
+
+    ``top_k`` 0 and ``top_p`` 1 leave the distribution whole. The order is temperature, top-k, top-p.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+class Backend(Protocol):
+    """Runs a decoder over paged blocks.
+
+    The promise every backend makes: **the same prompt gives the same bits**. A row's logits do not
+    depend on what else is in the batch, on how its prompt was cut into batches, on which of its blocks
+    were found in the cache, on the block size, or on the number of threads. (The reference backend
+    promises it to rounding only.)
+    """
+
+    name: str
+
+    @property
+    def numerics(self) -> str:
+        """Backend, code path and revision: part of every root key, so that bits never mix."""
+        ...
+
+    def memory_use(self, decoder: Decoder, plan: Plan) -> MemoryUse:
+        """What ``load`` would take; nothing is allocated. ``plan.num_blocks`` is not looked at."""
+        ...
+
+    def load(self, decoder: Decoder, plan: Plan) -> None:
+        """Lay out the weights and allocate the blocks. Once per backend object."""
+        ...
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Write the batch's keys and values to their blocks; return logits ``[R, vocabulary]``.
+
+        The result is valid until the next call. Releases the interpreter lock while it computes.
+        """
+        ...
+
+    def sample(
+        self,
+        logits: NDArray[np.float32],
+        parameters: Sequence[SamplingParameters],
+        uniforms: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Choose one token a row, ``[R]``; a pure function of its arguments.
+
+        ``uniforms`` ``[R]`` in [0, 1) is the only source of chance. A row's choice depends on that row
+        alone.
+        """
+        ...
+
+    def read(self, group: int, blocks: Sequence[int]) -> bytes:
+        """The blocks' bytes one after another, in the layout that ``numerics`` names.
+
+        Safe from another thread for blocks that the running batch does not touch.
+        """
+        ...
+
+    def write(self, group: int, blocks: Sequence[int], data: bytes) -> None:
+        """The inverse of ``read``; same safety. Raises ValueError if the length does not fit."""
+        ...

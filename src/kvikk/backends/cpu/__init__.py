@@ -1,0 +1,1 @@
+"""The fast CPU backend: numba kernels over quantised weights and paged blocks."""

@@ -1,0 +1,1 @@
+"""The KV cache as bookkeeping: pools, block tables, keys, the prefix index, eviction. No tensor passes through."""

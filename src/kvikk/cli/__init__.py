@@ -1,0 +1,1 @@
+"""The terminal: one file a verb, no logic."""

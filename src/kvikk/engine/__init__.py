@@ -1,0 +1,1 @@
+"""Requests, scheduler, steps: tokens in, tokens out."""

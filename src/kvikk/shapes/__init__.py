@@ -1,0 +1,1 @@
+"""What a token costs in bytes: one record a layer, and the arithmetic."""
