@@ -1,0 +1,61 @@
+"""What can be chosen when an engine is started."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvikk.errors import ModelError
+
+BackendName = Literal["auto", "cpu", "reference"]
+# The KV data type each backend keeps unless told otherwise.
+DEFAULT_KV_DTYPES = {"cpu": "bf16", "reference": "f32"}
+KV_DTYPES = ("f32", "bf16")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of one engine. Raises ModelError for a value that makes no sense.
+
+    ``model`` is an alias, a folder, a GGUF file or a hub id. ``threads`` None takes every core that
+    this process may use. ``kv_memory_bytes`` None takes a share of the free memory (see
+    ``engine.memory``). ``max_context_tokens`` None is the model's own. ``step_tokens`` bounds the
+    tokens of one step: decodes first, then pieces of prompts, so it is also the longest stall that a
+    long prompt causes to running answers. At most ``max_running`` requests run at once and
+    ``max_queue`` more may wait.
+    """
+
+    model: str = "smollm2"
+    backend: BackendName = "auto"
+    threads: int | None = None
+    kv_memory_bytes: int | None = None
+    kv_dtype: str | None = None
+    block_size: int = 32
+    max_context_tokens: int | None = None
+    prefix_caching: bool = True
+    step_tokens: int = 256
+    max_running: int = 64
+    max_queue: int = 256
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("auto", "cpu", "reference"):
+            raise ModelError(f"backend {self.backend!r} is not one of auto, cpu, reference")
+        if self.kv_dtype is not None and self.kv_dtype not in KV_DTYPES:
+            raise ModelError(f"KV data type {self.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
+        if self.block_size < 1 or self.block_size & (self.block_size - 1):
+            raise ModelError(f"block size {self.block_size} is not a power of two")
+        positive = {
+            "threads": self.threads,
+            "KV memory": self.kv_memory_bytes,
+            "maximum context": self.max_context_tokens,
+            "maximum of running requests": self.max_running,
+        }
+        for name, value in positive.items():
+            if value is not None and value < 1:
+                raise ModelError(f"{name} is {value}; at least 1 is needed")
+        if self.max_queue < 0:
+            raise ModelError(f"queue limit is {self.max_queue}; it cannot be negative")
+        if self.step_tokens < self.max_running:
+            # Every running request must be able to take a token in one step.
+            raise ModelError(
+                f"{self.step_tokens} tokens a step cannot serve {self.max_running} running requests; "
+                "raise the one or lower the other"
+            )

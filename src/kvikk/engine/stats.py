@@ -1,0 +1,37 @@
+"""What an engine says about itself: a snapshot between two steps."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """Blocks of one group by state; ``live_blocks + cached_blocks + empty_blocks = total_blocks``."""
+
+    window_tokens: int | None
+    total_blocks: int
+    live_blocks: int
+    cached_blocks: int
+    empty_blocks: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """State now, and totals since the start, which only grow.
+
+    ``prefix_query_tokens`` are prompt tokens looked up in the cache and ``prefix_hit_tokens`` those
+    found, each request counted once, at its first admission. ``computed_tokens`` are those given to
+    the backend, recomputation after a preemption included.
+    """
+
+    running_requests: int = 0
+    waiting_requests: int = 0
+    block_size: int = 0
+    groups: tuple[GroupStats, ...] = ()
+    steps: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    computed_tokens: int = 0
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    finished_requests: dict[str, int] = field(default_factory=dict)  # by finish reason

@@ -1,0 +1,191 @@
+"""The engine in a thread of its own, for servers: requests in from any thread, outputs by callback.
+
+The engine's state has one owner, this thread. Everybody else hands it small jobs, which it runs
+between two steps; what can be answered without its state (a request that could never fit, a full
+queue) is answered in the caller's thread, at once. With nothing to do the thread sleeps on a
+condition and costs nothing.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from kvikk.engine.engine import Engine
+from kvikk.engine.requests import Output, Request, Timings, Usage
+from kvikk.engine.stats import Stats
+from kvikk.errors import BusyError, RequestError
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Listener = Callable[[Output], None]
+# Runs in the engine's thread; told why, where the engine failed before its turn came.
+Job = Callable[[str | None], None]
+
+
+class EngineWorker:
+    """Runs an engine; every method may be called from any thread.
+
+    A listener is called in the engine's thread with each output of its request, the last of which has
+    a finish reason; it must return at once. Every accepted request gets that last output, whatever
+    happens. If the engine itself fails, all of them end with reason ``error``, ``failure`` says why,
+    and nothing more is accepted.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._condition = threading.Condition()
+        # Guarded by the condition's lock.
+        self._jobs: list[Job] = []
+        self._listeners: dict[str, Listener] = {}
+        self._draining = False
+        self._stopping = False
+        self._failure: str | None = None
+        # Written by the engine's thread, read by any: one reference, replaced whole.
+        self._stats = engine.stats()
+        self._thread = threading.Thread(target=self._run, name="kvikk-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine's thread ended by itself; None while all is well."""
+        return self._failure
+
+    @property
+    def accepting(self) -> bool:
+        """Whether new requests are taken: not after a failure, nor while draining."""
+        return self._failure is None and not self._draining
+
+    def stats(self) -> Stats:
+        """The engine's figures after its latest step; never waits."""
+        return self._stats
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """Queue a request. Raises RequestError if it can never be served, BusyError if not now."""
+        self._engine.check(request)
+        with self._condition:
+            if self._failure is not None:
+                raise BusyError(f"the engine has stopped: {self._failure}", retry_after_s=60)
+            if self._draining:
+                raise BusyError("the server is shutting down; try another", retry_after_s=10)
+            if request.id in self._listeners:
+                raise RequestError(f"a request {request.id!r} is already running", "id")
+            if len(self._listeners) >= self._engine.max_requests:
+                raise BusyError(
+                    f"{len(self._listeners)} requests are running or waiting, which is the limit; "
+                    "try again soon"
+                )
+            self._listeners[request.id] = listener
+            arrived_s = time.monotonic()
+            self._jobs.append(lambda failure: failure or self._engine.add(request, arrived_s))
+            self._condition.notify_all()
+
+    def abort(self, request_id: str) -> None:
+        """End a request before the next step; an unknown or finished one is left alone."""
+        with self._condition:
+            if self._failure is None and request_id in self._listeners:
+                self._jobs.append(lambda failure: failure or self._engine.abort(request_id))
+                self._condition.notify_all()
+
+    def call(self, function: Callable[[Engine], Result]) -> Future[Result]:
+        """Run a function on the engine between two steps: the way to look at or reset its cache."""
+        future: Future[Result] = Future()
+
+        def job(failure: str | None) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            if failure is not None:
+                future.set_exception(BusyError(f"the engine has stopped: {failure}"))
+                return
+            try:
+                future.set_result(function(self._engine))
+            except Exception as error:
+                future.set_exception(error)
+
+        with self._condition:
+            if not self._stopping and self._failure is None:
+                self._jobs.append(job)
+                self._condition.notify_all()
+                return future
+        job(self._failure or "it was asked to")
+        return future
+
+    def drain(self, timeout_s: float) -> bool:
+        """Refuse new requests and wait for the others; True if all ended within ``timeout_s``."""
+        with self._condition:
+            self._draining = True
+            return self._condition.wait_for(lambda: not self._listeners, timeout_s)
+
+    def stop(self) -> None:
+        """Abort what still runs and end the thread; returns when both are done."""
+        with self._condition:
+            self._draining = True
+            self._stopping = True
+            self._condition.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                if self._engine.has_work:
+                    outputs = self._engine.step()
+                    self._stats = self._engine.stats()
+                    for output in outputs:
+                        self._deliver(output)
+            for request_id in list(self._listeners):
+                self._engine.abort(request_id)
+            for output in self._engine.step():
+                self._deliver(output)
+            self._stats = self._engine.stats()
+        except Exception as error:
+            logger.exception("the engine failed")
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _wait_for_work(self) -> bool:
+        """Sleep until there is something to do, then run the waiting jobs; False to stop."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopping or self._jobs or self._engine.has_work)
+            jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job(None)
+        self._stats = self._engine.stats()
+        return not self._stopping
+
+    def _deliver(self, output: Output) -> None:
+        if output.finish_reason is None:
+            listener = self._listeners.get(output.request_id)
+        else:
+            with self._condition:
+                listener = self._listeners.pop(output.request_id, None)
+                self._condition.notify_all()
+        if listener is None:
+            return
+        try:
+            listener(output)
+        except Exception:
+            # A listener that cannot take its output (its connection's loop is gone) ends its own
+            # request, never the engine.
+            logger.exception("the listener of request %s failed", output.request_id)
+            self.abort(output.request_id)
+
+    def _fail(self, failure: str) -> None:
+        with self._condition:
+            self._failure = failure
+            listeners, self._listeners = self._listeners, {}
+            jobs, self._jobs = self._jobs, []
+            self._condition.notify_all()
+        for job in jobs:
+            job(failure)
+        for request_id, listener in listeners.items():
+            now_s = time.monotonic()
+            output = Output(
+                request_id, (), "", "error", Usage(0), Timings(now_s, finished_s=now_s), failure
+            )
+            try:
+                listener(output)
+            except Exception:
+                logger.exception("the listener of request %s failed", request_id)
