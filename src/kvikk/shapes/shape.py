@@ -24,10 +24,10 @@ class LayerKind(StrEnum):
 class LayerCache:
     """One layer's cache: elements per token, and elements per sequence that do not grow.
 
-    ``key_elements`` and ``value_elements`` are per token (KV heads times head size). ``window_tokens``
-    is set for sliding and chunked layers: a sliding layer's token at position p attends to positions
-    p - window_tokens + 1 … p. ``fixed_elements`` is per sequence. ``shares_with`` is the index of the
-    layer whose cache this one reads instead of keeping its own.
+    ``key_elements`` and ``value_elements`` are per token (KV heads times head size).
+    ``window_tokens`` is set for sliding and chunked layers: a sliding layer's token at position p
+    attends to positions p - window_tokens + 1 … p. ``fixed_elements`` is per sequence.
+    ``shares_with`` is the index of the layer whose cache this one reads instead of keeping its own.
     """
 
     kind: LayerKind
@@ -56,8 +56,8 @@ class ModelShape:
 class CacheGroup:
     """The layers that keep the same tokens in the same bytes: one block pool serves them all.
 
-    ``layers`` are indices into ``ModelShape.layers``, ascending. ``window_tokens`` is None where every
-    token is kept.
+    ``layers`` are indices into ``ModelShape.layers``, ascending. ``window_tokens`` is None where
+    every token is kept.
     """
 
     layers: tuple[int, ...]

@@ -1,0 +1,78 @@
+"""A GGUF file's metadata in the words of ``config.json``, so that both are read by one reader.
+
+A key that is absent stays absent; its default is the affair of whoever reads the configuration.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvikk.files.gguf import GGUFFile, StringArray
+
+Config = dict[str, Any]
+
+# Keys under "<architecture>." that mean the same in every architecture.
+_COMMON_KEYS = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.sliding_window": "sliding_window",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
+
+
+def config_from_gguf(file: GGUFFile) -> Config:
+    """The configuration that ``file`` states; ``model_type`` is its architecture's name there.
+
+    An architecture without a rule here keeps its own name, for the readers of configurations to
+    accept or refuse.
+    """
+    architecture = str(file.metadata.get("general.architecture", "unnamed"))
+    config: Config = {"model_type": architecture}
+    for gguf_key, config_key in _COMMON_KEYS.items():
+        value = file.metadata.get(f"{architecture}.{gguf_key}")
+        if value is not None:
+            config[config_key] = value
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, StringArray):
+        config.setdefault("vocab_size", len(tokens))
+    config["tie_word_embeddings"] = "output.weight" not in file.tensors
+    scaling = file.metadata.get(f"{architecture}.rope.scaling.type", "none")
+    if scaling != "none":
+        factor = file.metadata.get(f"{architecture}.rope.scaling.factor", 1.0)
+        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    if architecture in _ARCHITECTURES:
+        _ARCHITECTURES[architecture](config, file.metadata)
+    return config
+
+
+def _llama(config: Config, metadata: Mapping[str, Any]) -> None:
+    config["hidden_act"] = "silu"
+    rotated = metadata.get("llama.rope.dimension_count")
+    if rotated is not None:
+        config.setdefault("head_dim", rotated)
+
+
+def _gemma3(config: Config, metadata: Mapping[str, Any]) -> None:
+    config["model_type"] = "gemma3_text"
+    config["hidden_activation"] = "gelu_pytorch_tanh"
+    local_theta = metadata.get("gemma3.rope.freq_base_swa")
+    if local_theta is not None:
+        config["rope_local_base_freq"] = local_theta
+    # The format leaves out what attention scores are divided by. It is the head size, except in
+    # the 27B model, which is known by its 62 layers.
+    if config.get("num_hidden_layers") == 62:
+        config["query_pre_attn_scalar"] = config["hidden_size"] // config["num_attention_heads"]
+    elif "head_dim" in config:
+        config["query_pre_attn_scalar"] = config["head_dim"]
+
+
+_ARCHITECTURES: dict[str, Callable[[Config, Mapping[str, Any]], None]] = {
+    "llama": _llama,
+    "gemma3": _gemma3,
+}

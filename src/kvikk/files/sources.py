@@ -1,0 +1,116 @@
+"""From what a user calls a model to the files it consists of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kvikk.errors import ModelError
+from kvikk.files import hub, packages
+from kvikk.files.gguf import GGUFFile, open_gguf
+from kvikk.files.gguf_config import config_from_gguf
+from kvikk.files.identity import content_digest
+from kvikk.files.json_object import read_json_object
+from kvikk.files.safetensors import open_safetensors_folder, weight_files
+from kvikk.files.tensors import Tensor
+
+ALIASES: Mapping[str, Callable[[], Path]] = {
+    "smollm2": packages.smollm2,
+    "gemma3-270m": packages.gemma3_270m,
+}
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model on this machine: one GGUF file, or a folder of ``config.json`` and safetensors.
+
+    ``name`` is what the user called it. ``path`` is the GGUF file, the folder, or a configuration by
+    itself, whose name then ends in ``.json``. Files are opened when something in them is asked for; whatever is wrong with one is a ModelError that names it.
+    """
+
+    name: str
+    path: Path
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the model is one GGUF file, which then also holds its tokeniser."""
+        return self.path.is_file() and self.path.suffix != ".json"
+
+    @cached_property
+    def gguf(self) -> GGUFFile:
+        """The opened GGUF file; only where ``is_gguf``."""
+        return open_gguf(self.path)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration in the words of ``config.json``, wherever it comes from."""
+        if self.is_gguf:
+            return config_from_gguf(self.gguf)
+        return read_json_object(self.config_path)
+
+    @property
+    def config_path(self) -> Path:
+        """The file that states the configuration; only where not ``is_gguf``."""
+        return self.path if self.path.suffix == ".json" else self.path / "config.json"
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All tensors by the names they have in the files."""
+        return self.gguf.tensors if self.is_gguf else open_safetensors_folder(self.path)
+
+    @property
+    def weight_files(self) -> tuple[Path, ...]:
+        """The files that hold the tensors."""
+        return (self.path,) if self.is_gguf else weight_files(self.path)
+
+    def content_digest(self) -> bytes:
+        """SHA-256 of what the model is: its configuration and weights, whatever their names."""
+        if self.is_gguf:
+            return content_digest((self.path,))
+        return content_digest((self.config_path, *self.weight_files))
+
+
+def resolve(model: str, weights: bool = True) -> ModelSource:
+    """Find ``model``: an alias, a GGUF file, a ``config.json``, a folder, or a hub id ``org/name``.
+
+    ``weights`` False is for those who only read the configuration: a folder needs none then, and
+    nothing but the configuration is fetched from a hub. Raises ModelError with what to do.
+    """
+    if model in ALIASES:
+        return ModelSource(model, ALIASES[model]())
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _folder(model, path, weights)
+    if path.is_file():
+        return _file(model, path, weights)
+    if hub.is_hub_id(model) and path.suffix != ".gguf":
+        return _folder(model, hub.fetch(model, weights), weights)
+    known = ", ".join(ALIASES)
+    raise ModelError(
+        f"no model {model!r}: it is no file or folder here, and not an alias ({known}) "
+        "or a hub id like org/name"
+    )
+
+
+def _file(name: str, path: Path, weights: bool) -> ModelSource:
+    if path.suffix == ".safetensors" or (path.name == "config.json" and weights):
+        return _folder(name, path.parent, weights)
+    if path.suffix == ".json" and weights:
+        raise ModelError(f"{path}: a configuration alone, without weights, cannot be run")
+    return ModelSource(name, path)
+
+
+def _folder(name: str, folder: Path, weights: bool) -> ModelSource:
+    """A folder is a model by its ``config.json``, or by the only GGUF file in it."""
+    if (folder / "config.json").is_file():
+        if weights and not weight_files(folder):
+            raise ModelError(f"{folder}: has a config.json but no weights (*.safetensors)")
+        return ModelSource(name, folder)
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return ModelSource(name, files[0])
+    if files:
+        names = ", ".join(file.name for file in files)
+        raise ModelError(f"{folder}: has several GGUF files; name one of them: {names}")
+    raise ModelError(f"{folder}: not a model: it has neither a config.json nor a GGUF file")
