@@ -43,8 +43,9 @@ class Matched:
 class StopMatcher:
     """Cuts a stream at the first stop string, which is not part of the text.
 
-    Text that may yet turn out to begin a stop string is held back, and nothing else is. Where two
-    stop strings are possible the one that begins first wins; both then cut at the same place.
+    Text that may yet turn out to begin a stop string is held back, and nothing else is. The stop
+    string that is complete first wins (of two, the longer), so that the cut does not depend on how
+    the text came in pieces.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -56,10 +57,12 @@ class StopMatcher:
         if not self._stops:
             return Matched(text, stopped=False)
         seen = self._held + text
-        starts = [start for stop in self._stops if (start := seen.find(stop)) >= 0]
-        if starts:
+        found = [
+            (start + len(stop), start) for stop in self._stops if (start := seen.find(stop)) >= 0
+        ]
+        if found:
             self._held = ""
-            return Matched(seen[: min(starts)], stopped=True)
+            return Matched(seen[: min(found)[1]], stopped=True)
         held_length = max(_overlap(seen, stop) for stop in self._stops)
         cut = len(seen) - held_length
         self._held = seen[cut:]

@@ -26,8 +26,9 @@ class Tokenizer:
     """One model's tokeniser. Safe to use from several threads.
 
     ``vocabulary_size`` counts the tokens that have a spelling. ``eos_token_ids`` are all tokens
-    that end an answer: the declared end of sequence and the ends of turns. ``adds_bos`` says whether
-    the model wants ``bos_token_id`` in front of a plain prompt (a chat template writes its own).
+    that end an answer: the declared end of sequence and the ends of turns. ``adds_bos`` says
+    whether the model wants ``bos_token_id`` in front of a plain prompt (a chat template writes its
+    own).
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class Tokenizer:
         """Token ids of ``text``.
 
         With ``special`` the names of control tokens in the text become those tokens, as in a
-        rendered chat template; without, they are text like any other. ``add_bos`` None does what the
-        model wants. A lone surrogate, which no UTF-8 text can hold, is read as U+FFFD.
+        rendered chat template; without, they are text like any other. ``add_bos`` None does what
+        the model wants. A lone surrogate, which no UTF-8 text can hold, is read as U+FFFD.
         """
         encoder = self._encoder if special else self._encoder_of_plain_text()
         encoding = encoder.encode(_well_formed(text), add_special_tokens=False)

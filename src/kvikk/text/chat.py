@@ -1,0 +1,145 @@
+"""Chat templates: a conversation rendered to the one text a model was trained on.
+
+Templates come with models, so they are programs by strangers: they run in a sandbox, on copies of
+plain data, with a bound on how long they take and how much they write.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvikk.errors import ModelError, RequestError
+from kvikk.files.gguf import GGUFFile, open_gguf
+from kvikk.text.folder_tokenizer import read_json
+from kvikk.text.tokenizer import Tokenizer
+
+MAX_TEMPLATE_CHARACTERS = 1 << 20
+# A rendered prompt may be this much longer than the messages in it: roles, marks, default texts.
+MAX_ADDED_CHARACTERS = 1 << 20
+MAX_GROWTH = 16
+
+Message = Mapping[str, Any]
+
+
+class ChatTemplate:
+    """One model's template, compiled. Safe to use from several threads."""
+
+    def __init__(self, source: str, tokenizer: Tokenizer, origin: str) -> None:
+        """Compile ``source``, which errors call ``origin``; a ModelError if it is not Jinja."""
+        from jinja2.exceptions import TemplateError
+
+        from kvikk.text.sandbox import TemplateEnvironment
+
+        if len(source) > MAX_TEMPLATE_CHARACTERS:
+            raise ModelError(f"{origin}: a chat template of {len(source)} characters; too long")
+        self._environment = TemplateEnvironment()
+        try:
+            self._template = self._environment.from_string(source)
+        except (TemplateError, RecursionError, MemoryError, OverflowError) as error:
+            raise ModelError(f"{origin}: not a usable chat template: {_one_line(error)}") from None
+        self._variables = {
+            "tools": None,
+            "documents": None,
+            "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
+            "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
+        }
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The prompt for ``messages``, each with ``role`` and ``content``.
+
+        With ``add_generation_prompt`` it ends where the assistant's answer begins. Raises
+        RequestError if the template refuses the messages, and if it does anything it may not.
+        """
+        from jinja2.exceptions import TemplateError
+
+        # A template sees a copy: it can neither keep nor change what belongs to others. A field
+        # that is null is left out, as in Hugging Face's own call: many templates print "None".
+        plain = [
+            {key: value for key, value in message.items() if value is not None}
+            for message in json.loads(json.dumps(list(messages)))
+        ]
+        allowed = MAX_GROWTH * sum(_num_characters(message) for message in plain)
+        parts: list[str] = []
+        remaining = allowed + MAX_ADDED_CHARACTERS
+        self._environment.start_clock()
+        try:
+            for part in self._template.generate(
+                messages=plain, add_generation_prompt=add_generation_prompt, **self._variables
+            ):
+                remaining -= len(part)
+                if remaining < 0:
+                    raise RequestError("the chat template writes without end", "messages")
+                parts.append(part)
+        except RequestError:
+            raise
+        except TemplateError as error:
+            reason = _one_line(error)
+            raise RequestError(f"the chat template refuses: {reason}", "messages") from None
+        except Exception as error:  # a template can fail in any way that Python can
+            reason = f"{type(error).__name__}: {_one_line(error)}"
+            raise RequestError(f"the chat template fails: {reason}", "messages") from None
+        return "".join(parts)
+
+
+def load_chat_template(
+    source: Path | GGUFFile, tokenizer: Tokenizer, file: Path | None = None
+) -> ChatTemplate | None:
+    """The chat template of a model, or the one in ``file`` if given; None where there is none.
+
+    ``source`` is a GGUF file (open or not) or a model folder. Raises ModelError if ``file`` cannot
+    be read or a template is not usable.
+    """
+    if file is not None:
+        return ChatTemplate(_read_text(file), tokenizer, str(file))
+    if isinstance(source, Path) and source.is_dir():
+        text = _template_of_folder(source)
+    else:
+        opened = source if isinstance(source, GGUFFile) else open_gguf(source)
+        source, value = opened.path, opened.metadata.get("tokenizer.chat_template")
+        text = value if isinstance(value, str) else None
+    return None if text is None else ChatTemplate(text, tokenizer, str(source))
+
+
+def require_chat_template(template: ChatTemplate | None, model: str) -> ChatTemplate:
+    """``template``; raises RequestError, with what to do, where a model has none."""
+    if template is None:
+        raise RequestError(
+            f"model {model!r} has no chat template; serve it with --chat-template FILE, "
+            "or send a plain prompt to /v1/completions",
+            "messages",
+        )
+    return template
+
+
+def _template_of_folder(folder: Path) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return _read_text(path)
+    value = read_json(folder / "tokenizer_config.json").get("chat_template")
+    if isinstance(value, list):  # several, by name
+        named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: not UTF-8 text; expected a chat template in Jinja") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _spelling(tokenizer: Tokenizer, token_id: int | None) -> str:
+    return "" if token_id is None else tokenizer.decode([token_id], special=True)
+
+
+def _num_characters(message: Message) -> int:
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else len(json.dumps(content))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
