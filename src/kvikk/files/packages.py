@@ -1,4 +1,4 @@
-"""Models that Python packages carry. The packages are found, never imported: only files are read."""
+"""Models that Python packages carry, found by their files; no code of theirs is imported."""
 
 import hashlib
 import os

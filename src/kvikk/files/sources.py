@@ -25,8 +25,9 @@ ALIASES: Mapping[str, Callable[[], Path]] = {
 class ModelSource:
     """A model on this machine: one GGUF file, or a folder of ``config.json`` and safetensors.
 
-    ``name`` is what the user called it. ``path`` is the GGUF file, the folder, or a configuration by
-    itself, whose name then ends in ``.json``. Files are opened when something in them is asked for; whatever is wrong with one is a ModelError that names it.
+    ``name`` is what the user called it. ``path`` is the GGUF file, the folder, or a configuration
+    by itself, whose name then ends in ``.json``. Files are opened when something in them is asked
+    for; whatever is wrong with one is a ModelError that names it.
     """
 
     name: str

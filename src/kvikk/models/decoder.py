@@ -1,8 +1,8 @@
 """A decoder described as data: what a backend needs to know to run a model, and nothing about how.
 
 Every family is read into these records; no backend knows a family's name. Vectors are float32 and
-ready to use (a family that stores ``weight - 1`` has been corrected by its reader); matrices stay as
-they lie in the file.
+ready to use (a family that stores ``weight - 1`` has been corrected by its reader); matrices stay
+as they lie in the file.
 
 One layer, for hidden state x of one token:
 
@@ -28,8 +28,8 @@ FloatVector = NDArray[np.float32]
 class Matrix:
     """A linear map, ``outputs = matrix @ inputs``, of shape ``(rows, columns)``.
 
-    ``row_order`` undoes a file format's permutation: row i of the matrix is row ``row_order[i]`` of the
-    tensor.
+    ``row_order`` undoes a file format's permutation: row i of the matrix is row ``row_order[i]`` of
+    the tensor.
     """
 
     tensor: Tensor
@@ -53,7 +53,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rotary position embedding in the half-split form: element i turns with element i + dimensions/2.
+    """Rotary position embedding, half-split: element i turns with element i + dimensions / 2.
 
     ``inverse_frequencies`` is float64 ``[dimensions / 2]``, in radians per position.
     """
@@ -66,9 +66,9 @@ class Rotation:
 class Attention:
     """Grouped-query attention: ``num_heads / num_kv_heads`` query heads read one key/value head.
 
-    ``window_tokens`` None means every earlier token; else position p attends to p - window_tokens + 1
-    … p. Scores are multiplied by ``scale``. The norms, where set, are RMS norms over each head's
-    vector ``[head_dim]``, before the rotation.
+    ``window_tokens`` None means every earlier token; else position p attends to
+    p - window_tokens + 1 … p. Scores are multiplied by ``scale``. The norms, where set, are RMS
+    norms over each head's vector ``[head_dim]``, before the rotation.
     """
 
     num_heads: int

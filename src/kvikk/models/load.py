@@ -1,0 +1,32 @@
+"""Load a decoder: one function a family."""
+
+from collections.abc import Callable
+
+from kvikk.errors import ModelError
+from kvikk.files.sources import ModelSource
+from kvikk.models.decoder import Decoder
+from kvikk.models.gemma3 import load_gemma3
+from kvikk.models.llama import load_llama
+from kvikk.shapes.config import Config
+from kvikk.shapes.families import normalise, read_shape
+from kvikk.shapes.shape import ModelShape
+
+_LOADERS: dict[str, Callable[[ModelSource, Config, ModelShape], Decoder]] = {
+    "gemma3_text": load_gemma3,
+    "llama": load_llama,
+}
+
+
+def load_decoder(source: ModelSource) -> Decoder:
+    """The decoder in ``source``. Matrices stay where they are, in the memory map.
+
+    Raises ModelError if its files are damaged, its family cannot be run, or its tensors are not
+    what its configuration promises.
+    """
+    shape = read_shape(source.config)
+    if shape.model_type not in _LOADERS:
+        known = ", ".join(sorted(_LOADERS))
+        raise ModelError(
+            f"models of type {shape.model_type!r} can be sized but not run; those that run: {known}"
+        )
+    return _LOADERS[shape.model_type](source, normalise(source.config), shape)

@@ -1,0 +1,62 @@
+"""Rotary position embedding: from a configuration's parameters to frequencies."""
+
+from collections.abc import Mapping
+from math import pi
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.errors import ModelError
+from kvikk.models.decoder import Rotation
+from kvikk.shapes.config import Config, read_float
+
+
+def rotation(parameters: Config, dimensions: int) -> Rotation:
+    """The rotation of ``dimensions`` elements that ``parameters`` describe.
+
+    ``parameters`` has ``rope_theta`` and, where positions are stretched, ``rope_type`` (or its old
+    name ``type``) and what that type needs. Raises ModelError for a type that is not known.
+    """
+    theta = read_float(parameters, "rope_theta")
+    frequencies = theta ** -(np.arange(0, dimensions, 2, dtype=np.float64) / dimensions)
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if kind == "linear":
+        frequencies /= read_float(parameters, "factor")
+    elif kind == "llama3":
+        frequencies = _llama3(frequencies, parameters)
+    elif kind != "default":
+        raise ModelError(
+            f"rotary embeddings of type {kind!r} are not supported; known: default, linear, llama3"
+        )
+    return Rotation(dimensions, frequencies)
+
+
+def rope_parameters(config: Config, layer_type: str | None = None) -> dict[str, Any]:
+    """The rotation's parameters in ``config``, in today's form or the older one.
+
+    Today: ``rope_parameters``, one object, or one for each type of layer. Earlier: ``rope_theta``
+    and ``rope_scaling``, which then are those of layers that see everything.
+    """
+    parameters = config.get("rope_parameters")
+    if not isinstance(parameters, Mapping):
+        scaling = config.get("rope_scaling") or {}
+        return {"rope_theta": config.get("rope_theta"), **scaling}
+    if layer_type is not None and isinstance(parameters.get(layer_type), Mapping):
+        parameters = parameters[layer_type]
+    return {"rope_theta": config.get("rope_theta"), **parameters}
+
+
+def _llama3(frequencies: NDArray[np.float64], parameters: Config) -> NDArray[np.float64]:
+    """Llama 3.1's stretching: slow rotations slowed by ``factor``, fast ones kept, a ramp between.
+
+    What counts is how often a dimension turns within the original context: less than
+    ``low_freq_factor`` times is slow, more than ``high_freq_factor`` times is fast.
+    """
+    low = read_float(parameters, "low_freq_factor")
+    high = read_float(parameters, "high_freq_factor")
+    original_context = read_float(parameters, "original_max_position_embeddings")
+    turns = original_context * frequencies / (2 * pi)
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    slowed = frequencies / read_float(parameters, "factor")
+    return kept * frequencies + (1 - kept) * slowed

@@ -1,0 +1,102 @@
+"""A model's tensors by their role, each checked for its shape and none overlooked."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.errors import ModelError
+from kvikk.files.quantization import dequantize
+from kvikk.files.sources import ModelSource
+from kvikk.files.tensors import Tensor
+from kvikk.models.decoder import FloatVector, Matrix
+
+# Role to (name in safetensors, name in GGUF); ``{layer}`` stands for a layer's number.
+RoleNames = Mapping[str, tuple[str, str]]
+
+# Models that also see keep their language model under a prefix, and other parts beside it.
+_TEXT_PREFIXES = ("language_model.", "model.language_model.")
+_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.")
+
+
+class Weights:
+    """Hands out the tensors of ``source`` by role and remembers which were taken.
+
+    Every method raises ModelError, naming the tensor as the file does, if it is missing or has
+    another shape than the configuration promises.
+    """
+
+    def __init__(self, source: ModelSource, names: RoleNames) -> None:
+        self._source, self._names = source, names
+        self._tensors = source.tensors if source.is_gguf else _text_tensors(source.tensors)
+        self._taken: set[str] = set()
+
+    def has(self, role: str) -> bool:
+        """Whether the model has the tensor of this role outside its layers."""
+        return self._name(role, None) in self._tensors
+
+    def vector(self, role: str, size: int, layer: int | None = None) -> FloatVector:
+        """The vector of this role, float32 ``[size]``."""
+        return dequantize(self._take(role, (size,), layer))
+
+    def matrix(
+        self,
+        role: str,
+        rows: int,
+        columns: int,
+        layer: int | None = None,
+        row_order: NDArray[np.int64] | None = None,
+    ) -> Matrix:
+        """The matrix of this role, ``(rows, columns)``, as it lies in the file."""
+        return Matrix(self._take(role, (rows, columns), layer), row_order)
+
+    def embedding(self, columns: int) -> Matrix:
+        """The matrix of the role ``embedding``: it alone says how large the vocabulary is."""
+        name = self._name("embedding", None)
+        rows = self._tensors[name].shape[0] if name in self._tensors else 0
+        return self.matrix("embedding", rows, columns)
+
+    def refuse_unused(self, ignored: tuple[str, ...] = ()) -> None:
+        """Raise ModelError if a tensor was not taken: the model is more than was read of it.
+
+        Names that end in one of ``ignored`` change nothing and may stay.
+        """
+        for name in self._tensors.keys() - self._taken:
+            if not name.endswith(ignored):
+                raise ModelError(
+                    f"{self._source.path}: has the tensor {name!r}, which this kind of model "
+                    "should not have; without it the answers would be wrong"
+                )
+
+    def _name(self, role: str, layer: int | None) -> str:
+        name = self._names[role][1 if self._source.is_gguf else 0]
+        return name if layer is None else name.format(layer=layer)
+
+    def _take(self, role: str, shape: tuple[int, ...], layer: int | None) -> Tensor:
+        name = self._name(role, layer)
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"{self._source.path}: lacks the tensor {name!r}")
+        if tensor.shape != shape:
+            raise ModelError(
+                f"{self._source.path}: tensor {name!r} has shape {tensor.shape}, "
+                f"its configuration promises {shape}"
+            )
+        self._taken.add(name)
+        return tensor
+
+
+def _text_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The language model's tensors, without the prefix they have beside other parts."""
+    text = {}
+    for name, tensor in tensors.items():
+        if name.removeprefix("model.").startswith(_OTHER_PARTS):
+            continue
+        inner = name
+        for prefix in _TEXT_PREFIXES:
+            if name.startswith(prefix):
+                inner = name.removeprefix(prefix)
+                if not inner.startswith(("model.", "lm_head.")):
+                    inner = f"model.{inner}"
+        text[inner] = tensor
+    return text
