@@ -1,0 +1,167 @@
+"""One group's physical blocks: who uses each, what the unused ones still know, which goes next.
+
+    empty    a stack: blocks that know nothing; taken first
+    cached   a queue, least recently used in front: in the index, no user; taken when empty runs out
+    live     one or more references
+
+                take                     publish                  release
+    empty ────────────────► live ───────────────────► live, named ───────► cached
+      ▲                      │                            ▲                  │ │
+      └────── release ───────┘                            └──── acquire ─────┘ │
+      └────────────────────────────── take, drop ◄─────────────────────────────┘
+
+The queue is a doubly linked list threaded through two arrays: a hit leaves from its middle in O(1),
+and a million blocks need no million objects.
+"""
+
+from array import array
+from collections.abc import Iterable
+
+from kvikk.cache.blocks import Usage
+
+_NONE = -1
+
+
+class BlockPool:
+    """Reference counts, free queue and prefix index of ``num_blocks`` physical blocks.
+
+    Blocks are 0 … num_blocks - 1. All operations on one block are O(1).
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.references = array("i", bytes(4 * num_blocks))
+        self.index: dict[bytes, int] = {}
+        self._keys: list[bytes | None] = [None] * num_blocks
+        self._parent_keys: list[bytes | None] = [None] * num_blocks
+        self._empty = array("i", range(num_blocks - 1, -1, -1))  # the lowest number on top
+        # The entry past the last block is the queue's two ends: newer is the oldest cached block.
+        self._newer = array("i", [num_blocks]) * (num_blocks + 1)
+        self._older = array("i", [num_blocks]) * (num_blocks + 1)
+        self._num_cached = 0
+
+    @property
+    def num_available(self) -> int:
+        """How many blocks ``take`` can give: the empty and the cached ones."""
+        return len(self._empty) + self._num_cached
+
+    def usage(self) -> Usage:
+        """Live, cached and empty blocks."""
+        empty = len(self._empty)
+        live = self.num_blocks - self._num_cached - empty
+        return Usage(self.num_blocks, live, self._num_cached, empty)
+
+    def take(self, count: int) -> tuple[list[int], list[bytes]]:
+        """Give ``count`` blocks one reference each; return them and the keys evicted for them.
+
+        At most ``num_available`` may be asked for.
+        """
+        assert count <= self.num_available
+        from_empty = min(count, len(self._empty))
+        blocks = [self._empty.pop() for _ in range(from_empty)]
+        evicted = []
+        for _ in range(count - from_empty):
+            block = self._newer[self.num_blocks]
+            self._unlink(block)
+            evicted.append(self._forget(block))
+            blocks.append(block)
+        for block in blocks:
+            self.references[block] = 1
+        return blocks, evicted
+
+    def acquire(self, blocks: Iterable[int]) -> None:
+        """Add a reference to each block; all are live or cached."""
+        for block in blocks:
+            if self.references[block] == 0:
+                self._unlink(block)
+            self.references[block] += 1
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Drop a reference to each block; what comes first here is evicted first later."""
+        for block in blocks:
+            self.references[block] -= 1
+            if self.references[block] == 0:
+                if self._keys[block] is None:
+                    self._empty.append(block)
+                else:
+                    self._append(block)
+
+    def publish(self, block: int, key: bytes, parent_key: bytes | None) -> None:
+        """Put a live, full, computed block into the index."""
+        assert self._keys[block] is None
+        assert key not in self.index
+        self.index[key] = block
+        self._keys[block] = key
+        self._parent_keys[block] = parent_key
+
+    def drop(self, key: bytes) -> bool:
+        """Make this key's block, which has no user, empty. False if there is none."""
+        block = self.index.get(key)
+        if block is None:
+            return False
+        assert self.references[block] == 0
+        self._unlink(block)
+        self._forget(block)
+        self._empty.append(block)
+        return True
+
+    def clear(self) -> int:
+        """Forget every key; live blocks stay live. Returns how many cached blocks became empty."""
+        num_dropped = self._num_cached
+        for block in self.index.values():
+            self._keys[block] = self._parent_keys[block] = None
+            if self.references[block] == 0:
+                self._empty.append(block)
+        self.index.clear()
+        self._newer[self.num_blocks] = self._older[self.num_blocks] = self.num_blocks
+        self._num_cached = 0
+        return num_dropped
+
+    def _forget(self, block: int) -> bytes:
+        key = self._keys[block]
+        assert key is not None
+        del self.index[key]
+        self._keys[block] = self._parent_keys[block] = None
+        return key
+
+    def _append(self, block: int) -> None:
+        """Make the block the newest of the queue."""
+        newest = self._older[self.num_blocks]
+        self._newer[newest] = block
+        self._older[block] = newest
+        self._newer[block] = self.num_blocks
+        self._older[self.num_blocks] = block
+        self._num_cached += 1
+
+    def _unlink(self, block: int) -> None:
+        older, newer = self._older[block], self._newer[block]
+        self._newer[older] = newer
+        self._older[newer] = older
+        self._num_cached -= 1
+
+    def check(self, expected_references: dict[int, int], ancestors_stay: bool) -> None:
+        """Recount everything against the references that tables hold; AssertionError if it differs.
+
+        ``ancestors_stay``: the group keeps all tokens, so an indexed block's parent is indexed too.
+        """
+        for block, count in enumerate(self.references):
+            assert count == expected_references.get(block, 0), f"block {block}: {count} references"
+        queue = []
+        block = self._newer[self.num_blocks]
+        while block != self.num_blocks:
+            assert self._older[self._newer[block]] == block
+            queue.append(block)
+            block = self._newer[block]
+        assert len(queue) == self._num_cached
+        states = [*queue, *self._empty, *expected_references]
+        assert sorted(states) == list(range(self.num_blocks)), "live + cached + empty = all"
+        assert {block for block, key in enumerate(self._keys) if key is not None} == set(
+            self.index.values()
+        )
+        for key, block in self.index.items():
+            assert self._keys[block] == key
+            parent_key = self._parent_keys[block]
+            if ancestors_stay and parent_key is not None:
+                assert parent_key in self.index, "a cached block lost its ancestor"
+        assert all(self._keys[block] is not None for block in queue)
+        assert all(self._keys[block] is None for block in self._empty)
