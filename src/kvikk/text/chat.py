@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvikk.errors import ModelError, RequestError
-from kvikk.files.gguf import GGUFFile, open_gguf
+from kvikk.files.sources import ModelSource
 from kvikk.text.folder_tokenizer import read_json
 from kvikk.text.tokenizer import Tokenizer
 
@@ -83,22 +83,19 @@ class ChatTemplate:
 
 
 def load_chat_template(
-    source: Path | GGUFFile, tokenizer: Tokenizer, file: Path | None = None
+    source: ModelSource, tokenizer: Tokenizer, file: Path | None = None
 ) -> ChatTemplate | None:
-    """The chat template of a model, or the one in ``file`` if given; None where there is none.
+    """The chat template that came with a model, or the one in ``file``; None where there is none.
 
-    ``source`` is a GGUF file (open or not) or a model folder. Raises ModelError if ``file`` cannot
-    be read or a template is not usable.
+    Raises ModelError if ``file`` cannot be read or a template is not usable.
     """
     if file is not None:
         return ChatTemplate(_read_text(file), tokenizer, str(file))
-    if isinstance(source, Path) and source.is_dir():
-        text = _template_of_folder(source)
+    if source.is_gguf:
+        text = source.gguf.metadata.get("tokenizer.chat_template")
     else:
-        opened = source if isinstance(source, GGUFFile) else open_gguf(source)
-        source, value = opened.path, opened.metadata.get("tokenizer.chat_template")
-        text = value if isinstance(value, str) else None
-    return None if text is None else ChatTemplate(text, tokenizer, str(source))
+        text = _template_of_folder(source.path)
+    return ChatTemplate(text, tokenizer, str(source.path)) if isinstance(text, str) else None
 
 
 def require_chat_template(template: ChatTemplate | None, model: str) -> ChatTemplate:

@@ -1,12 +1,12 @@
 """The tokeniser of a model folder: ``tokenizer.json``, and the marks its neighbours declare."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvikk.errors import ModelError
+from kvikk.files.json_object import read_json_object
 from kvikk.text.tokenizer import Tokenizer
 from kvikk.text.vocabulary import Spelling, TokenType, Vocabulary
 
@@ -50,19 +50,8 @@ def load_folder_tokenizer(folder: Path) -> Tokenizer:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``, empty where there is no such file.
-
-    Raises ModelError if there is one and it holds something else.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not a readable JSON file: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: expected a JSON object")
-    return content
+    """The JSON object in ``path``, empty where there is no such file; a ModelError if it is not."""
+    return read_json_object(path) if path.exists() else {}
 
 
 def _spelling(path: Path, content: dict[str, Any]) -> Spelling:

@@ -5,11 +5,10 @@ stream of tokens can be decoded piece by piece and give exactly what decoding th
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kvikk.files.gguf import GGUFFile, open_gguf
+from kvikk.files.sources import ModelSource
 from kvikk.text.vocabulary import TokenType, Vocabulary
 
 if TYPE_CHECKING:
@@ -110,19 +109,17 @@ class Tokenizer:
             return self._plain_encoder
 
 
-def load_tokenizer(source: Path | GGUFFile) -> Tokenizer:
-    """The tokeniser of a GGUF file (open or not), or of a folder with ``tokenizer.json``.
+def load_tokenizer(source: ModelSource) -> Tokenizer:
+    """The tokeniser that came with a model: in its GGUF file, or in its folder's ``tokenizer.json``.
 
-    Raises ModelError, naming the file, if it has none or one of a kind that is not supported.
+    Raises ModelError, naming the file, if there is none or one of a kind that is not supported.
     """
     from kvikk.text.folder_tokenizer import load_folder_tokenizer
     from kvikk.text.gguf_tokenizer import load_gguf_tokenizer
 
-    if isinstance(source, GGUFFile):
-        return load_gguf_tokenizer(source)
-    if source.is_dir():
-        return load_folder_tokenizer(source)
-    return load_gguf_tokenizer(open_gguf(source))
+    return (
+        load_gguf_tokenizer(source.gguf) if source.is_gguf else load_folder_tokenizer(source.path)
+    )
 
 
 def _well_formed(text: str) -> str:
