@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kvikk.files.quantization import dequantize
+from kvikk.files.quantization import dequantize, dequantize_rows
 from kvikk.files.tensors import Tensor
 from kvikk.shapes.shape import ModelShape
 
@@ -49,6 +49,11 @@ class Matrix:
         """The whole matrix, dequantised, ``[rows, columns]``; a fresh array."""
         values = dequantize(self.tensor)
         return values if self.row_order is None else values[self.row_order]
+
+    def take(self, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Some rows, dequantised, ``[len(rows), columns]``; the others are not touched."""
+        in_file = rows if self.row_order is None else self.row_order[rows]
+        return dequantize_rows(self.tensor, in_file)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""The arithmetic of a decoder in numpy float32, one function an idea."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.models.decoder import Activation, Rotation
+
+Floats = NDArray[np.float32]
+
+
+def rms_norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
+    """``x`` over the root of the mean of its squares along the last axis, times ``weight``."""
+    mean_square = np.mean(x * x, axis=-1, keepdims=True)
+    normed: Floats = x / np.sqrt(mean_square + np.float32(epsilon)) * weight
+    return normed
+
+
+def rotate(x: Floats, positions: NDArray[np.int32], rotation: Rotation) -> Floats:
+    """Rotary position embedding of ``x`` ``[T, heads, head_dim]``.
+
+    Element i and element i + half are one point in the plane; it is turned by the position times
+    frequency i. Elements beyond the rotation's dimensions stay as they are.
+    """
+    half = rotation.dimensions // 2
+    angles = positions[:, None, None] * rotation.inverse_frequencies
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return np.concatenate(
+        [first * cosine - second * sine, second * cosine + first * sine, rest], axis=-1
+    )
+
+
+def activate(x: Floats, activation: Activation) -> Floats:
+    """The gate's non-linearity."""
+    if activation == "silu":
+        # At large negative x the exponential overflows to infinity and the quotient is rightly 0.
+        with np.errstate(over="ignore"):
+            silu: Floats = x / (1 + np.exp(-x))
+        return silu
+    # GELU in its tanh form; Hendrycks & Gimpel, arXiv:1606.08415.
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    gelu: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return gelu
+
+
+def attend(
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+    query_positions: NDArray[np.int32],
+    key_positions: NDArray[np.int32],
+    window_tokens: int | None,
+    scale: float,
+) -> Floats:
+    """Attention of one sequence's tokens to what came before them, itself included.
+
+    ``queries`` ``[T, heads, head_dim]`` at ``query_positions`` ``[T]``; ``keys`` and ``values``
+    ``[C, kv_heads, head_dim]`` at ``key_positions`` ``[C]``. Returns ``[T, heads, head_dim]``.
+    Consecutive query heads share a key/value head.
+    """
+    num_tokens, num_heads, head_dim = queries.shape
+    num_kv_heads = keys.shape[1]
+    # [kv_heads, sharing heads, T, head_dim] by [kv_heads, 1, head_dim, C]
+    grouped = queries.reshape(num_tokens, num_kv_heads, -1, head_dim).transpose(1, 2, 0, 3)
+    scores = grouped @ keys.transpose(1, 2, 0)[:, None]
+    scores *= np.float32(scale)
+
+    distance = query_positions[:, None] - key_positions
+    visible = distance >= 0
+    if window_tokens is not None:
+        visible &= distance < window_tokens
+    scores += np.where(visible, np.float32(0), np.float32(-np.inf))
+
+    scores -= scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores, out=scores)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    mixed: Floats = weights @ values.transpose(1, 0, 2)[:, None]
+    return mixed.transpose(2, 0, 1, 3).reshape(num_tokens, num_heads, head_dim)
