@@ -45,7 +45,7 @@ def sample(
     [0, 1). Returns ``[R]``. The order of filters is temperature, top-k, top-p; equal logits rank by
     token id, lowest first. A row's choice depends on that row alone. Raises LogitsError.
     """
-    chosen = np.argmax(logits, axis=1)
+    chosen: NDArray[np.int64] = np.argmax(logits, axis=1)
     peaks = np.take_along_axis(logits, chosen[:, None], axis=1)[:, 0]
     sound = np.isfinite(peaks)  # a NaN anywhere in a row is its argmax
     if not sound.all():
@@ -101,9 +101,9 @@ def _weights(
 def _nucleus(weights: NDArray[np.float32], top_p: float) -> NDArray[np.int64]:
     """Indices, ascending, of the fewest largest weights whose sum reaches ``top_p`` of the total.
 
-    At least one; equal weights rank by index. Nothing is sorted but the weights near the edge: first
-    all those go that are so small that together they could not fill what top-p leaves out, then the
-    rest is counted into bins by its leading bits, and the edge lies in one of them.
+    At least one; equal weights rank by index. Nothing is sorted but the weights near the edge:
+    first all those go that are so small that together they could not fill what top-p leaves out,
+    then the rest is counted into bins by its leading bits, and the edge lies in one of them.
     """
     total = float(weights.sum(dtype=float))
     wanted = top_p * total

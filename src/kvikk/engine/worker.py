@@ -16,7 +16,7 @@ from typing import TypeVar
 from kvikk.engine.engine import Engine
 from kvikk.engine.requests import Output, Request, Timings, Usage
 from kvikk.engine.stats import Stats
-from kvikk.errors import BusyError, RequestError
+from kvikk.errors import BusyError, KvikkError, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +80,14 @@ class EngineWorker:
                 )
             self._listeners[request.id] = listener
             arrived_s = time.monotonic()
-            self._jobs.append(lambda failure: failure or self._engine.add(request, arrived_s))
+            self._jobs.append(lambda failure: self._add(request, arrived_s, failure))
             self._condition.notify_all()
 
     def abort(self, request_id: str) -> None:
         """End a request before the next step; an unknown or finished one is left alone."""
         with self._condition:
             if self._failure is None and request_id in self._listeners:
-                self._jobs.append(lambda failure: failure or self._engine.abort(request_id))
+                self._jobs.append(lambda failure: self._abort(request_id, failure))
                 self._condition.notify_all()
 
     def call(self, function: Callable[[Engine], Result]) -> Future[Result]:
@@ -154,6 +154,20 @@ class EngineWorker:
             job(None)
         self._stats = self._engine.stats()
         return not self._stopping
+
+    def _add(self, request: Request, arrived_s: float, failure: str | None) -> None:
+        if failure is not None:  # its listener is told with all the others
+            return
+        try:
+            self._engine.add(request, arrived_s)
+        except KvikkError as error:
+            timings = Timings(arrived_s, finished_s=time.monotonic())
+            usage = Usage(len(request.prompt_token_ids))
+            self._deliver(Output(request.id, (), "", "error", usage, timings, str(error)))
+
+    def _abort(self, request_id: str, failure: str | None) -> None:
+        if failure is None:
+            self._engine.abort(request_id)
 
     def _deliver(self, output: Output) -> None:
         if output.finish_reason is None:

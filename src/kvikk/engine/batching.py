@@ -1,0 +1,80 @@
+"""From what a step shall compute to the flat arrays a backend reads, in memory allocated once."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.backends.base import Batch, Plan
+from kvikk.cache.blocks import BlockCopy
+from kvikk.cache.manager import CacheManager
+from kvikk.engine.sequence import Sequence
+
+
+class BatchBuilder:
+    """Builds one batch at a time; a batch is valid until the next is built.
+
+    Every running sequence owns a row of each group's table and rewrites it only when its blocks
+    have changed, once in a block's worth of tokens, so that a decoding sequence costs a step a few
+    stores.
+    """
+
+    def __init__(self, plan: Plan, cache: CacheManager) -> None:
+        width = -(-plan.max_context_tokens // plan.block_size)
+        self._cache = cache
+        self._block_size = plan.block_size
+        self._rows = [np.zeros((plan.max_batch_sequences, width), np.int32) for _ in plan.groups]
+        self._tables = [np.zeros(plan.max_batch_sequences * width, np.int32) for _ in plan.groups]
+        self._token_ids = np.zeros(plan.max_batch_tokens, np.int32)
+        self._positions = np.zeros(plan.max_batch_tokens, np.int32)
+        self._sequence_rows = np.zeros(plan.max_batch_tokens, np.int32)
+        self._logits_rows = np.zeros(plan.max_batch_sequences, np.int32)
+        self._counting = np.arange(plan.max_context_tokens + 1, dtype=np.int32)
+
+    def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
+        """The next ``count`` tokens of each sequence; logits where a sequence's known tokens end."""
+        stop = 0
+        num_logits = 0
+        longest = 0
+        rows = []
+        for index, (sequence, count) in enumerate(chunks.items()):
+            start, stop = stop, stop + count
+            first = sequence.num_computed
+            last = first + count
+            if count == 1:
+                self._token_ids[start] = sequence.token_ids[first]
+                self._positions[start] = first
+                self._sequence_rows[start] = index
+            else:
+                self._token_ids[start:stop] = sequence.token_ids[first:last]
+                self._positions[start:stop] = self._counting[first:last]
+                self._sequence_rows[start:stop] = index
+            if last == len(sequence.token_ids):
+                self._logits_rows[num_logits] = stop - 1
+                num_logits += 1
+            longest = max(longest, last)
+            if sequence.table_changed:
+                self._rewrite(sequence)
+            rows.append(sequence.row)
+        return Batch(
+            token_ids=self._token_ids[:stop],
+            positions=self._positions[:stop],
+            sequence_rows=self._sequence_rows[:stop],
+            block_tables=self._gather(rows, -(-longest // self._block_size)),
+            logits_rows=self._logits_rows[:num_logits],
+            copies=copies,
+        )
+
+    def _rewrite(self, sequence: Sequence) -> None:
+        for group, table in enumerate(self._rows):
+            blocks = self._cache.block_table(sequence.number, group)
+            table[sequence.row, : len(blocks)] = blocks
+        sequence.table_changed = False
+
+    def _gather(self, rows: list[int], width: int) -> tuple[NDArray[np.int32], ...]:
+        gathered = []
+        for table, flat in zip(self._rows, self._tables, strict=True):
+            out = flat[: len(rows) * width].reshape(len(rows), width)
+            np.take(table[:, :width], rows, axis=0, out=out, mode="clip")
+            gathered.append(out)
+        return tuple(gathered)

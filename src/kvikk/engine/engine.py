@@ -1,0 +1,294 @@
+"""The engine: requests in, tokens out, one step at a time.
+
+It knows nothing of HTTP, threads or how anything is computed. What changes about a request changes
+here or in the scheduler; ``step`` is the one place where work is done.
+"""
+
+import logging
+import time
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.backends.base import Backend, Plan
+from kvikk.backends.sampling import LogitsError
+from kvikk.cache.keys import KeyChain, root_key
+from kvikk.cache.manager import CacheManager
+from kvikk.cache.records import GroupSpec, ResetResult
+from kvikk.engine.answer_text import AnswerText
+from kvikk.engine.batching import BatchBuilder
+from kvikk.engine.chance import draw_seed
+from kvikk.engine.requests import FinishReason, Output, Request
+from kvikk.engine.scheduler import Scheduler, Step
+from kvikk.engine.sequence import Sequence
+from kvikk.engine.stats import GroupStats, Stats
+from kvikk.errors import BusyError, RequestError
+from kvikk.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs requests over one backend and one cache. Not safe to share between threads.
+
+    ``backend`` has loaded the model whose content is ``model_digest`` under ``plan``; token ids are
+    below ``vocabulary_size``. ``tokenizer`` None gives tokens without text. ``step_tokens`` is the
+    budget of one step, ``max_queue`` how many requests may wait beyond ``max_running``.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        plan: Plan,
+        *,
+        model_digest: bytes,
+        vocabulary_size: int,
+        tokenizer: Tokenizer | None = None,
+        prefix_caching: bool = True,
+        step_tokens: int = 256,
+        max_running: int = 64,
+        max_queue: int = 256,
+    ) -> None:
+        assert max_running <= step_tokens <= plan.max_batch_tokens
+        assert max_running <= plan.max_batch_sequences
+        self.cache = CacheManager(
+            [
+                GroupSpec(num_blocks, group.window_tokens)
+                for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
+            ],
+            plan.block_size,
+            prefix_caching=prefix_caching,
+        )
+        self.tokenizer = tokenizer
+        self.max_requests = max_running + max_queue
+        self.max_context_tokens = self._longest_that_fits(plan.max_context_tokens, step_tokens)
+        self._backend = backend
+        self._plan = plan
+        self._model_digest = model_digest
+        self._vocabulary_size = vocabulary_size
+        self._end_token_ids = frozenset() if tokenizer is None else tokenizer.eos_token_ids
+        self._scheduler = Scheduler(
+            self.cache, plan, step_tokens=step_tokens, max_running=max_running
+        )
+        self._batches = BatchBuilder(plan, self.cache)
+        self._sequences: dict[str, Sequence] = {}
+        self._outputs: list[Output] = []  # of requests that ended between two steps
+        self._arrivals = 0
+        self._totals: Counter[str] = Counter()
+        self._finished: Counter[str] = Counter()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``step`` has anything to do or to tell."""
+        return bool(self._sequences or self._outputs)
+
+    def check(self, request: Request) -> None:
+        """Raise RequestError if the request can never be served. Looks at nothing that changes."""
+        num_tokens = len(request.prompt_token_ids)
+        if num_tokens == 0:
+            raise RequestError("the prompt is empty; at least one token is needed", "prompt")
+        if num_tokens >= self.max_context_tokens:
+            raise RequestError(
+                f"the prompt has {num_tokens} tokens; with at least one for the answer the limit "
+                f"is {self.max_context_tokens} (the context, or what the KV memory holds if less)",
+                "prompt",
+            )
+        lowest, highest = min(request.prompt_token_ids), max(request.prompt_token_ids)
+        if lowest < 0 or highest >= self._vocabulary_size:
+            raise RequestError(
+                f"the prompt holds token id {lowest if lowest < 0 else highest}; ids are 0 to "
+                f"{self._vocabulary_size - 1}",
+                "prompt",
+            )
+        if request.generation.stop and self.tokenizer is None:
+            raise RequestError("stop strings need a tokenizer, and this engine has none", "stop")
+
+    def add(self, request: Request, arrived_s: float | None = None) -> None:
+        """Queue a request. Raises RequestError if it can never be served, BusyError if not now."""
+        self.check(request)
+        if request.id in self._sequences:
+            raise RequestError(f"a request {request.id!r} is already running", "id")
+        if len(self._sequences) >= self.max_requests:
+            raise BusyError(
+                f"{len(self._sequences)} requests are running or waiting, which is the limit; "
+                "try again soon"
+            )
+        generation = request.generation
+        room = self.max_context_tokens - len(request.prompt_token_ids)
+        answer_tokens = room if generation.max_tokens is None else min(generation.max_tokens, room)
+        model_ends = frozenset() if generation.ignore_eos else self._end_token_ids
+        sequence = Sequence(
+            self._arrivals,
+            request,
+            max_tokens=len(request.prompt_token_ids) + answer_tokens,
+            seed=draw_seed() if generation.seed is None else generation.seed,
+            end_token_ids=model_ends.union(generation.stop_token_ids),
+            keys=self._key_chain(request.salt),
+            text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation.stop),
+            arrived_s=time.monotonic() if arrived_s is None else arrived_s,
+        )
+        self._arrivals += 1
+        self._sequences[request.id] = sequence
+        self._scheduler.add(sequence)
+
+    def abort(self, request_id: str) -> bool:
+        """End a request now; its last output comes with the next step. False if there is none."""
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return False
+        self._outputs.append(self._finish(sequence, "abort"))
+        return True
+
+    def step(self) -> list[Output]:
+        """Compute one batch and return what it brought, at most one output a request.
+
+        A failing backend ends the requests of the batch with reason ``error``; the others go on.
+        """
+        outputs, self._outputs = self._outputs, []
+        step = self._scheduler.schedule()
+        if not step.chunks:
+            return outputs
+        now_s = time.monotonic()
+        for sequence in step.admitted:
+            sequence.scheduled_s = now_s
+            self._totals["prompt_tokens"] += sequence.num_prompt_tokens
+            self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
+        self._totals["steps"] += 1
+        self._totals["preemptions"] += len(step.preempted)
+        self._totals["computed_tokens"] += sum(step.chunks.values())
+        batch = self._batches.build(step.chunks, tuple(step.copies))
+        try:
+            logits = self._backend.forward(batch)
+        except Exception as error:
+            return outputs + self._fail(list(step.chunks), error)
+        self._commit(step)
+        sampled = [sequence for sequence in step.chunks if sequence.remaining == 0]
+        return outputs + self._sample(sampled, logits) if sampled else outputs
+
+    def reset_cache(self) -> ResetResult:
+        """Forget everything computed so far; says what still holds blocks."""
+        return self.cache.reset()
+
+    def stats(self) -> Stats:
+        """Figures of this moment, and totals."""
+        groups = tuple(
+            GroupStats(
+                group.window_tokens,
+                usage.total_blocks,
+                usage.live_blocks,
+                usage.cached_blocks,
+                usage.empty_blocks,
+            )
+            for group, usage in zip(self._plan.groups, self.cache.usage_by_group(), strict=True)
+        )
+        return Stats(
+            running_requests=len(self._scheduler.running),
+            waiting_requests=len(self._scheduler.waiting),
+            block_size=self._plan.block_size,
+            groups=groups,
+            finished_requests=dict(self._finished),
+            **self._totals,
+        )
+
+    def _commit(self, step: Step) -> None:
+        """What was computed is computed: tell the cache of every sequence whose room is full."""
+        for sequence, count in step.chunks.items():
+            sequence.num_computed += count
+            if sequence.num_computed == sequence.room:
+                keys = sequence.block_keys(sequence.num_computed)
+                self.cache.commit(sequence.number, sequence.num_computed, keys)
+                sequence.table_changed = True
+
+    def _sample(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
+        """Choose and accept a token a sequence; where logits are unusable only that one ends."""
+        parameters = [sequence.request.generation.sampling for sequence in sequences]
+        uniforms = np.array([sequence.uniform() for sequence in sequences])
+        try:
+            token_ids = self._backend.sample(logits, parameters, uniforms).tolist()
+        except LogitsError as error:
+            failed = self._fail([sequences[row] for row in error.rows], error)
+            sound = [row for row in range(len(sequences)) if row not in error.rows]
+            others = [sequences[row] for row in sound]
+            return failed + self._sample(others, logits[sound]) if others else failed
+        except Exception as error:
+            return self._fail(sequences, error)
+        now_s = time.monotonic()
+        return [
+            self._accept(sequence, token_id, now_s)
+            for sequence, token_id in zip(sequences, token_ids, strict=True)
+        ]
+
+    def _fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
+        """End these requests; the engine lives on."""
+        logger.error("%d requests end: the backend failed", len(sequences), exc_info=error)
+        reason = f"the backend failed: {type(error).__name__}: {error}"
+        return [self._finish(sequence, "error", error=reason) for sequence in sequences]
+
+    def _accept(self, sequence: Sequence, token_id: int, now_s: float) -> Output:
+        """Add a token to its sequence; end the sequence if this was the last."""
+        sequence.token_ids.append(token_id)
+        self._totals["generated_tokens"] += 1
+        if sequence.first_token_s is None:
+            sequence.first_token_s = now_s
+        if token_id in sequence.end_token_ids:
+            return self._finish(sequence, "stop", (token_id,))
+        text = ""
+        if sequence.text is not None:
+            matched = sequence.text.push(token_id)
+            text = matched.text
+            if matched.stopped:
+                sequence.text = None  # what is held back lies behind the stop string
+                return self._finish(sequence, "stop", (token_id,), text)
+        if len(sequence.token_ids) == sequence.max_tokens:
+            return self._finish(sequence, "length", (token_id,), text)
+        return Output(
+            sequence.request.id, (token_id,), text, None, sequence.usage(), sequence.timings()
+        )
+
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        token_ids: tuple[int, ...] = (),
+        text: str = "",
+        error: str | None = None,
+    ) -> Output:
+        """Give back all that a request holds; its last output."""
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.request.id]
+        self._finished[reason] += 1
+        if sequence.text is not None:
+            text += sequence.text.finish()
+        return Output(
+            sequence.request.id,
+            token_ids,
+            text,
+            reason,
+            sequence.usage(),
+            sequence.timings(time.monotonic()),
+            error,
+        )
+
+    def _key_chain(self, salt: bytes) -> KeyChain | None:
+        if not self.cache.prefix_caching:
+            return None
+        root = root_key(
+            model=self._model_digest,
+            block_size=self._plan.block_size,
+            kv_dtype=self._plan.kv_dtype,
+            numerics=self._backend.numerics,
+            salt=salt,
+        )
+        return KeyChain(root, self._plan.block_size)
+
+    def _longest_that_fits(self, context_tokens: int, step_tokens: int) -> int:
+        """The longest sequence that a pool to itself can hold, at most ``context_tokens``."""
+        low, high = 0, context_tokens
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.cache.can_ever_fit(middle, step_tokens):
+                low = middle
+            else:
+                high = middle - 1
+        return low

@@ -1,0 +1,130 @@
+"""The state of one request inside the engine, from its arrival to its end."""
+
+from collections.abc import Sequence as Tokens
+
+from kvikk.cache.keys import KeyChain
+from kvikk.engine.answer_text import AnswerText
+from kvikk.engine.chance import uniform
+from kvikk.engine.requests import Request, Timings, Usage
+
+NO_ROW = -1
+
+
+class Sequence:
+    """Tokens known, tokens computed, and where the request stands.
+
+        position   0 … num_computed … len(token_ids)       room ≥ num_computed
+                   [  in blocks  )[   remaining     )
+
+    ``number`` counts arrivals: smaller is older. It is also the sequence's name in the cache. ``row``
+    is its row in the batch's block tables while it runs. ``awaited`` is the running sequence whose
+    blocks it waits for, and ``awaited_tokens`` how far that one must have come. Everything but the
+    blocks outlives a preemption: tokens, seed, text.
+    """
+
+    __slots__ = (
+        "arrived_s",
+        "awaited",
+        "awaited_tokens",
+        "cached_tokens",
+        "end_token_ids",
+        "first_token_s",
+        "keys",
+        "max_tokens",
+        "num_computed",
+        "num_keyed",
+        "num_prompt_tokens",
+        "number",
+        "request",
+        "room",
+        "row",
+        "scheduled_s",
+        "seed",
+        "table_changed",
+        "text",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        request: Request,
+        *,
+        max_tokens: int,
+        seed: int,
+        end_token_ids: frozenset[int],
+        keys: KeyChain | None,
+        text: AnswerText | None,
+        arrived_s: float,
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.max_tokens = max_tokens  # prompt and answer together
+        self.seed = seed
+        self.end_token_ids = end_token_ids
+        self.keys = keys  # None: nothing is shared, so nothing is named
+        self.text = text
+        self.token_ids = list(request.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed = 0
+        self.num_keyed = 0
+        self.room = 0  # positions that have blocks
+        self.row = NO_ROW
+        self.table_changed = False
+        self.awaited: Sequence | None = None
+        self.awaited_tokens = 0
+        self.cached_tokens: int | None = None  # set once, at the first admission
+        self.arrived_s = arrived_s
+        self.scheduled_s: float | None = None
+        self.first_token_s: float | None = None
+
+    @property
+    def remaining(self) -> int:
+        """Known tokens that are not computed: 1 while decoding."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it holds blocks."""
+        return self.row != NO_ROW
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    def is_waiting_for_blocks(self) -> bool:
+        """Whether a running sequence is still computing blocks that this one shall share.
+
+        Not when that one has come far enough, nor when it has ended or was preempted.
+        """
+        awaited = self.awaited
+        if awaited is None:
+            return False
+        if awaited.is_running and awaited.num_computed < self.awaited_tokens:
+            return True
+        self.awaited = None
+        return False
+
+    def block_keys(self, num_tokens: int) -> Tokens[bytes]:
+        """Keys of the full blocks among the first ``num_tokens`` tokens or more; hashes what is new."""
+        if self.keys is None:
+            return ()
+        if num_tokens > self.num_keyed:
+            self.keys.extend(self.token_ids[self.num_keyed : num_tokens])
+            self.num_keyed = num_tokens
+        return self.keys.keys
+
+    def uniform(self) -> float:
+        """The chance of the next token; 0 where none is wanted."""
+        if self.request.generation.sampling.temperature == 0:
+            return 0.0
+        return uniform(self.seed, self.num_generated)
+
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage(self.num_prompt_tokens, self.cached_tokens or 0, self.num_generated)
+
+    def timings(self, finished_s: float | None = None) -> Timings:
+        """Moments so far."""
+        return Timings(self.arrived_s, self.scheduled_s, self.first_token_s, finished_s)
