@@ -68,8 +68,9 @@ class CacheManager:
         self._pools = [BlockPool(group.num_blocks) for group in groups]
         self._reach = [reach_blocks(group.window_tokens, block_size) for group in groups]
         self._sequences: dict[int, _Sequence] = {}
-        # Keys that a live sequence was opened to compute, and which one: never a hit, worth a wait.
-        self._pending: dict[bytes, int] = {}
+        # Keys that live sequences were opened to compute, and which ones, the first to say so in
+        # front: never a hit, but worth a wait.
+        self._pending: dict[bytes, list[int]] = {}
         self._unsent: list[Event] = []
 
     def match(self, keys: Sequence[bytes], num_tokens: int) -> Match:
@@ -83,16 +84,15 @@ class CacheManager:
         groups = [(pool.index, reach) for pool, reach in zip(self._pools, self._reach, strict=True)]
         hit = longest_prefix(keys, max_blocks, groups)
         pending, pending_on = 0, None
-        rest = keys[hit:max_blocks] if self._pending else ()
-        owner = next((self._pending[key] for key in rest if key in self._pending), None)
-        if owner is not None:
-            promised = {key for key in rest if self._pending.get(key) == owner}
+        owners = {key: self._pending[key][0] for key in keys[hit:max_blocks] if key in self._pending}
+        if owners:
+            pending_on = next(iter(owners.values()))
+            promised = {key for key, owner in owners.items() if owner == pending_on}
             pending = longest_prefix(keys, max_blocks, groups, promised) - hit
-            pending_on = owner if pending else None
         return Match(
             num_tokens=hit * self.block_size,
             pending_tokens=pending * self.block_size,
-            pending_on=pending_on,
+            pending_on=pending_on if pending else None,
             keys=tuple(keys[: num_tokens // self.block_size]),
         )
 
@@ -138,7 +138,7 @@ class CacheManager:
             publishes=self.prefix_caching,
         )
         for key in match.keys[hit:]:
-            self._pending.setdefault(key, sequence_id)
+            self._pending.setdefault(key, []).append(sequence_id)
         self._send()
 
     def append(self, sequence_id: int, num_tokens: int) -> tuple[BlockCopy, ...]:
@@ -233,8 +233,11 @@ class CacheManager:
         before = self.usage()
         sequence = self._sequences.pop(sequence_id)
         for key in sequence.promised:
-            if self._pending.get(key) == sequence_id:
-                del self._pending[key]
+            owners = self._pending.get(key, [])
+            if sequence_id in owners:
+                owners.remove(sequence_id)
+                if not owners:
+                    del self._pending[key]
         for pool, table, first in zip(
             self._pools, sequence.tables, sequence.first_held, strict=True
         ):
@@ -310,28 +313,31 @@ class CacheManager:
                 for block in table[first:]:
                     references[block] = references.get(block, 0) + 1
             pool.check(references, ancestors_stay=spec.window_tokens is None)
-        for owner in self._pending.values():
-            assert self._sequences[owner].publishes, "pending on a sequence that publishes nothing"
+        for key, owners in self._pending.items():
+            assert owners, "pending on nobody"
+            for owner in owners:
+                assert key in self._sequences[owner].promised
+                assert self._sequences[owner].publishes, "pending on who publishes nothing"
 
     def _num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def _take(self, sequence_id: int, counts: Sequence[int]) -> list[list[int]]:
-        """Blocks of each group, evicting what must go.
+        """``counts`` blocks of each group, evicting what must go.
 
-        A key that leaves a group which keeps all tokens can be hit in no other group either, since
-        a hit is a prefix of all: it leaves those too.
+        A hit is a prefix of every group: what leaves a group that keeps all tokens can be hit in no
+        other and leaves those too. Such groups come first, so that the others fill those blocks
+        before they evict any of their own.
         """
-        taken = []
+        taken: list[list[int]] = [[] for _ in self._pools]
         removed: list[list[bytes]] = [[] for _ in self._pools]
-        for group, (pool, count) in enumerate(zip(self._pools, counts, strict=True)):
-            blocks, evicted = pool.take(count)
-            taken.append(blocks)
+        for group in sorted(range(len(taken)), key=lambda group: self._reach[group] is not None):
+            taken[group], evicted = self._pools[group].take(counts[group])
             removed[group] += evicted
             if self._reach[group] is None:
-                for other, other_pool in enumerate(self._pools):
+                for other, pool in enumerate(self._pools):
                     if other != group:
-                        removed[other] += [key for key in evicted if other_pool.drop(key)]
+                        removed[other] += [key for key in evicted if pool.drop(key)]
         self._unsent += [
             BlockRemoved(tuple(keys), group, sequence_id)
             for group, keys in enumerate(removed)
