@@ -110,7 +110,7 @@ class Tokenizer:
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
-    """The tokeniser that came with a model: in its GGUF file, or in its folder's ``tokenizer.json``.
+    """The tokeniser that came with a model: in its GGUF file or its folder's ``tokenizer.json``.
 
     Raises ModelError, naming the file, if there is none or one of a kind that is not supported.
     """

@@ -1,0 +1,168 @@
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvikk.errors import ModelError
+from kvikk.files.sources import ModelSource
+from kvikk.text.gguf_tokenizer import load_gguf_tokenizer
+from kvikk.text.merges import sentencepiece_merges
+from kvikk.text.pretokenizers import PRETOKENIZERS
+from kvikk.text.tokenizer import load_tokenizer
+
+
+@pytest.mark.parametrize("model", ["smollm2", "gemma3"])
+@pytest.mark.parametrize("mode", ["special", "plain"])
+def test_both_models_give_llama_cpps_ids(model, mode, llama_cpp, request):
+    tokenizer = request.getfixturevalue(model)
+    for text, expected in zip(llama_cpp["texts"], llama_cpp[model][mode], strict=True):
+        token_ids = tokenizer.encode(text, special=mode == "special", add_bos=False)
+        assert token_ids == expected, repr(text)
+
+
+@pytest.mark.parametrize("pre", sorted(PRETOKENIZERS.keys() - {"llama-v3"}))
+def test_each_pretokenizer_cuts_as_llama_cpp_does(pre, llama_cpp, smollm2_source):
+    # Same vocabulary under another name: only the cuts differ. The families that compose characters
+    # first, as they were trained, differ from llama.cpp where a text is not composed.
+    file = smollm2_source.gguf
+    metadata = {**file.metadata, "tokenizer.ggml.pre": pre}
+    tokenizer = load_gguf_tokenizer(replace(file, metadata=metadata))
+    for text, expected in zip(llama_cpp["texts"], llama_cpp["pretokenizers"][pre], strict=True):
+        if not PRETOKENIZERS[pre].compose or unicodedata.is_normalized("NFC", text):
+            assert tokenizer.encode(text, special=False, add_bos=False) == expected, repr(text)
+
+
+def test_smollm2_gives_transformers_ids_and_texts(llama_cpp, smollm2, transformers_smollm2):
+    for text in llama_cpp["texts"]:
+        if "Ⅷ" in text:  # transformers does not part such digits when it reads a GGUF file
+            continue
+        token_ids = smollm2.encode(text)
+        assert token_ids == transformers_smollm2(text)["input_ids"]
+        assert smollm2.decode(token_ids, special=True) == transformers_smollm2.decode(token_ids)
+        plain = transformers_smollm2.decode(token_ids, skip_special_tokens=True)
+        assert smollm2.decode(token_ids) == plain
+
+
+def test_a_folder_gives_transformers_ids(llama_cpp, transformers_smollm2, tmp_path):
+    transformers_smollm2.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
+    tokenizer = load_tokenizer(ModelSource("folder", tmp_path))
+    for text in llama_cpp["texts"]:
+        token_ids = tokenizer.encode(text)
+        assert token_ids == transformers_smollm2(text)["input_ids"]
+        assert tokenizer.decode(token_ids, special=True) == transformers_smollm2.decode(token_ids)
+    assert tokenizer.vocabulary_size == len(transformers_smollm2)
+    assert tokenizer.eos_token_ids >= {2, 7}
+
+
+def test_encoding_and_decoding_give_any_text_back(smollm2, gemma3):
+    # SmolLM2's vocabulary lacks six control characters and the first byte of unassigned planes.
+    characters = st.characters(
+        max_codepoint=0x3FFFF,
+        exclude_categories=["Cs"],
+        exclude_characters="\x04\x06\x13\x14\x16\x1d",
+    )
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.text(characters, max_size=200))
+    def check(text):
+        assert smollm2.decode(smollm2.encode(text, special=False)) == text
+        # SentencePiece has one mark for a space, and reads that character as one.
+        spaced = text.replace("\u2581", " ")
+        token_ids = gemma3.encode(text, special=False, add_bos=False)
+        assert gemma3.decode(token_ids) == spaced
+
+    check()
+
+
+def test_a_lone_surrogate_is_read_as_the_replacement_character(smollm2, gemma3):
+    for tokenizer in (smollm2, gemma3):
+        assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
+        # A pair written as two halves is the character it stands for.
+        assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
+
+
+def test_names_of_control_tokens_are_tokens_only_where_asked(smollm2):
+    assert smollm2.encode("<|im_end|>") == [2]
+    plain = smollm2.encode("<|im_end|>", special=False)
+    assert len(plain) > 1
+    assert smollm2.decode(plain) == "<|im_end|>"
+
+
+def test_a_beginning_mark_comes_where_the_model_wants_one(smollm2, gemma3):
+    assert smollm2.encode("a")[0] != smollm2.bos_token_id
+    assert gemma3.encode("a")[0] == gemma3.bos_token_id == 2
+    assert gemma3.encode("a", add_bos=False) == gemma3.encode("a")[1:]
+    assert smollm2.encode("a", add_bos=True) == [1, *smollm2.encode("a")]
+
+
+def test_all_the_tokens_that_end_an_answer_are_known(smollm2, gemma3):
+    assert smollm2.eos_token_ids == {0, 2}  # <|endoftext|>, <|im_end|>
+    assert gemma3.eos_token_ids == {1, 106}  # <eos>, <end_of_turn>
+
+
+def test_ids_outside_the_vocabulary_stand_for_nothing(smollm2):
+    assert smollm2.decode([-1, 49152, 10**9, 19556]) == "Hello"
+
+
+def test_an_unknown_pretokenizer_is_refused_by_name(smollm2_source):
+    file = smollm2_source.gguf
+    file = replace(file, metadata={**file.metadata, "tokenizer.ggml.pre": "klingon"})
+    with pytest.raises(ModelError, match="pre-tokeniser 'klingon' is not supported"):
+        load_gguf_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokenizer.ggml.model", None, "no tokeniser"),
+        ("tokenizer.ggml.model", "rwkv", "'rwkv' is not supported"),
+        ("tokenizer.ggml.tokens", None, "tokens is missing"),
+        ("tokenizer.ggml.merges", None, "merges is missing"),
+        ("tokenizer.ggml.token_type", np.zeros(3, np.int32), "one number a token"),
+        ("tokenizer.ggml.eos_token_id", 10**6, "eos_token_id 1000000 is not one of"),
+        ("tokenizer.ggml.bos_token_id", "first", "bos_token_id is 'first'"),
+    ],
+)
+def test_damaged_metadata_is_one_clear_line(key, value, message, smollm2_source):
+    file = smollm2_source.gguf
+    metadata = {name: item for name, item in file.metadata.items() if name != key}
+    if value is not None:
+        metadata[key] = value
+    with pytest.raises(ModelError, match=message) as caught:
+        load_gguf_tokenizer(replace(file, metadata=metadata))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_or_with_a_damaged_tokenizer_is_one_clear_line(tmp_path):
+    with pytest.raises(ModelError, match=r"no tokenizer\.json in this folder"):
+        load_tokenizer(ModelSource("folder", tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="not a readable tokeniser"):
+        load_tokenizer(ModelSource("folder", tmp_path))
+
+
+def test_kept_merges_are_rebuilt_when_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("KVIKK_HOME", str(tmp_path))
+    pieces = ["a", "b", "ab", "aba", "<x>"]
+    types = [1, 1, 1, 1, 3]
+    scores = np.array([0, 0, -2, -1, -9], np.float32)
+    expected = [("ab", "a"), ("a", "b")]
+    assert sentencepiece_merges(pieces, types, scores) == expected
+    (kept,) = Path(tmp_path / "tokenizers").iterdir()
+    whole = kept.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:-1] + b"\x01", bytes(len(whole))):
+        kept.write_bytes(damaged)
+        assert sentencepiece_merges(pieces, types, scores) == expected
+        assert kept.read_bytes() == whole
+
+
+def test_merges_need_no_writable_cache_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KVIKK_HOME", str(tmp_path / "file" / "below"))
+    scores = np.zeros(3, np.float32)
+    assert sentencepiece_merges(["a", "b", "ab"], [1, 1, 1], scores) == [("a", "b")]
