@@ -32,7 +32,7 @@ class BatchBuilder:
         self._counting = np.arange(plan.max_context_tokens + 1, dtype=np.int32)
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
-        """The next ``count`` tokens of each sequence; logits where a sequence's known tokens end."""
+        """The next ``count`` tokens of each sequence; logits where known tokens end."""
         stop = 0
         num_logits = 0
         longest = 0

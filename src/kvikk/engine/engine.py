@@ -153,7 +153,9 @@ class Engine:
         for sequence in step.admitted:
             sequence.scheduled_s = now_s
             self._totals["prompt_tokens"] += sequence.num_prompt_tokens
-            self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
+            if self.cache.prefix_caching:
+                self._totals["prefix_query_tokens"] += sequence.num_prompt_tokens
+                self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
         self._totals["steps"] += 1
         self._totals["preemptions"] += len(step.preempted)
         self._totals["computed_tokens"] += sum(step.chunks.values())

@@ -23,8 +23,8 @@ from kvikk.shapes.quantities import format_bytes
 from kvikk.shapes.shape import CacheGroup
 
 DEFAULT_SHARE = 0.4
-# The length at which groups shall fill up together. Longer conversations find the full groups small,
-# shorter ones the window groups; this one is what chats with a document in them come to.
+# The length at which groups shall fill up together. Longer conversations find the full groups
+# small, shorter ones the window groups; this one is what chats with a document in them come to.
 EXPECTED_CONTEXT_TOKENS = 4096
 # Less than this for one conversation is not worth starting for.
 MINIMAL_CONTEXT_TOKENS = 512
@@ -52,9 +52,9 @@ class GroupMemory:
 class MemoryReport:
     """Where memory goes: what is printed before the first request.
 
-    ``available_bytes`` is what was free at the start (None: unknown). ``max_context_tokens`` is what
-    one conversation may reach: the model's or the chosen limit, or what the blocks hold if that is
-    less. ``conversations`` of that length fit at once, as a fraction.
+    ``available_bytes`` is what was free at the start (None: unknown). ``max_context_tokens`` is
+    what one conversation may reach: ``wanted_context_tokens``, the model's or the chosen limit, or
+    what the blocks hold if that is less. ``conversations`` of that length fit at once: a fraction.
     """
 
     available_bytes: int | None
@@ -85,8 +85,8 @@ def plan_memory(
     """Fill in ``draft``'s numbers of blocks.
 
     ``draft.max_context_tokens`` is the context wished for; the plan's is what came of it. Raises
-    ModelError, in one line, if not even one short conversation fits, or if more was asked for than is
-    free.
+    ModelError, in one line, if not even one short conversation fits, or if more was asked for than
+    is free.
     """
     use = backend.memory_use(decoder, draft)
     fixed_bytes = use.weight_bytes + use.activation_bytes
@@ -149,8 +149,8 @@ def blocks_per_sequence(plan: Plan, num_tokens: int) -> tuple[int, ...]:
 def window_blocks(group: CacheGroup, block_size: int, step_tokens: int) -> int:
     """The most blocks of this group that a sequence ever holds, however long it grows.
 
-    A step's tokens and the window - 1 before them, wherever these begin: a span of n tokens touches at
-    most (n - 2) // block + 2 blocks.
+    A step's tokens and the window - 1 before them, wherever these begin: a span of n tokens touches
+    at most (n - 2) // block + 2 blocks.
     """
     if group.window_tokens is None:
         return _UNBOUNDED

@@ -1,6 +1,7 @@
 """What can be chosen when an engine is started."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from kvikk.errors import ModelError
@@ -18,9 +19,9 @@ class EngineOptions:
     ``model`` is an alias, a folder, a GGUF file or a hub id. ``threads`` None takes every core that
     this process may use. ``kv_memory_bytes`` None takes a share of the free memory (see
     ``engine.memory``). ``max_context_tokens`` None is the model's own. ``step_tokens`` bounds the
-    tokens of one step: decodes first, then pieces of prompts, so it is also the longest stall that a
-    long prompt causes to running answers. At most ``max_running`` requests run at once and
-    ``max_queue`` more may wait.
+    tokens of one step: decodes first, then pieces of prompts, so it is also the longest stall that
+    a long prompt causes to running answers. At most ``max_running`` requests run at once and
+    ``max_queue`` more may wait. ``chat_template`` is a file to use instead of the model's own.
     """
 
     model: str = "smollm2"
@@ -34,6 +35,7 @@ class EngineOptions:
     step_tokens: int = 256
     max_running: int = 64
     max_queue: int = 256
+    chat_template: Path | None = None
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
@@ -56,6 +58,6 @@ class EngineOptions:
         if self.step_tokens < self.max_running:
             # Every running request must be able to take a token in one step.
             raise ModelError(
-                f"{self.step_tokens} tokens a step cannot serve {self.max_running} running requests; "
-                "raise the one or lower the other"
+                f"{self.step_tokens} tokens a step cannot serve {self.max_running} running "
+                "requests; raise the one or lower the other"
             )

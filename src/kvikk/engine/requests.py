@@ -64,8 +64,8 @@ class Request:
 class Usage:
     """Tokens of one request so far.
 
-    ``cached_tokens`` of the ``prompt_tokens`` were found computed when the request was first admitted;
-    what a preempted request computes again is counted nowhere here.
+    ``cached_tokens`` of the ``prompt_tokens`` were found computed when the request was first
+    admitted; what a preempted request computes again is counted nowhere here.
     """
 
     prompt_tokens: int
@@ -96,8 +96,8 @@ class Output:
 
     ``token_ids`` are the new tokens, ``text`` the new text: it may lag behind the tokens, while a
     character is incomplete or while what was said may be the beginning of a stop string, and it is
-    always empty in an engine without a tokenizer. The last output has a ``finish_reason``; ``error``
-    goes with the reason ``error``. A token that ends the answer is counted and its text is not shown.
+    always empty in an engine without a tokenizer. The last output has a ``finish_reason``, and an
+    ``error`` where that is the reason. A token that ends the answer counts; its text is not shown.
     """
 
     request_id: str

@@ -1,4 +1,4 @@
-"""Who computes what in the next step: continuous batching under a budget of tokens and a pool of blocks.
+"""Who computes what in the next step: continuous batching, with a budget of tokens and of blocks.
 
 Each step, oldest first within each line:
 
@@ -10,10 +10,10 @@ A request whose next blocks a running one is computing waits for those, and lets
 the pool is full, the newest running request gives way: its blocks go, its tokens stay, and it joins
 the queue again at its own place by age.
 
-Why this ends. The oldest running request always gets its blocks: it may take them from all others, and
-a request that does not fit alone was never accepted. So it finishes, and then another one is the
-oldest. A waiting request is passed only by requests for whose blocks it waits; whoever computes those
-either gets there or ends, and then the waiting one, being older in the queue, comes first.
+Why this ends. The oldest running request always gets its blocks: it may take them from all others,
+and a request that does not fit alone was never accepted. So it finishes, and another one is the
+oldest. A waiting request is passed only while it waits for somebody's blocks; whoever computes them
+gets there or ends, and then the waiting one, being older than the rest of the queue, comes first.
 """
 
 from bisect import insort
@@ -95,15 +95,15 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, count: int, step: Step) -> int:
         """Get blocks for the next ``count`` tokens, or leave the sequence without.
 
-        While there are too few, newer sequences give way. Returns how many tokens of the budget that
-        gives back.
+        While there are too few, newer sequences give way. Returns how many tokens of the budget
+        that gives back.
         """
         returned_tokens = 0
         wanted = sequence.num_computed + count - sequence.room
         if wanted <= 0:
             return 0
         if count == 1:
-            # A decode takes its whole block at once, and is no business of the cache until it is full.
+            # A decode takes a whole block at once, and leaves the cache alone until it is full.
             wanted += -(sequence.room + wanted) % self._block_size
         while True:
             try:
@@ -163,7 +163,7 @@ class Scheduler:
             except OutOfBlocks:
                 return
             if not self._fits(sequence, match.num_tokens, match.num_tokens + count):
-                # Blocks of the hit that nobody used are no longer free, and what is left is too little.
+                # Blocks of the hit that nobody used are not free any more; too little is left.
                 self._cache.free(sequence.number)
                 return
             self.waiting.remove(sequence)
@@ -182,11 +182,10 @@ class Scheduler:
         return next(sequence for sequence in self.running if sequence.number == number)
 
     def _fits(self, candidate: Sequence, computed: int, room: int) -> bool:
-        """Whether the free blocks would do for all that is known of every running sequence, one block
-        of growth for each, and the candidate besides.
+        """Whether the free blocks will do for all known tokens of everybody, candidate included.
 
-        Without this a long prompt would be let in on the blocks of its first piece, and pushed out
-        again for the sake of the next one's.
+        One block of growth each is added. Without this a long prompt would be let in on the blocks
+        of its first piece, and pushed out again for the sake of the next one's.
         """
         if not self.running:
             return True
@@ -201,7 +200,7 @@ class Scheduler:
         )
 
     def _blocks_needed(self, sequence: Sequence, computed: int, room: int) -> list[int]:
-        """Blocks a group that a sequence still needs for its known tokens and one block of growth."""
+        """Blocks a group that a sequence lacks for its known tokens and one block of growth."""
         size = self._block_size
         held = -(-room // size)
         target = -(-min(len(sequence.token_ids) + size, sequence.max_tokens) // size)

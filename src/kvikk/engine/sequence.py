@@ -16,10 +16,10 @@ class Sequence:
         position   0 … num_computed … len(token_ids)       room ≥ num_computed
                    [  in blocks  )[   remaining     )
 
-    ``number`` counts arrivals: smaller is older. It is also the sequence's name in the cache. ``row``
-    is its row in the batch's block tables while it runs. ``awaited`` is the running sequence whose
-    blocks it waits for, and ``awaited_tokens`` how far that one must have come. Everything but the
-    blocks outlives a preemption: tokens, seed, text.
+    ``number`` counts arrivals: smaller is older. It is also the sequence's name in the cache.
+    ``row`` is its row in the batch's block tables while it runs. ``awaited`` is the running
+    sequence whose blocks it waits for, and ``awaited_tokens`` how far that one must have come.
+    Everything but the blocks outlives a preemption: tokens, seed, text.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Sequence:
         return False
 
     def block_keys(self, num_tokens: int) -> Tokens[bytes]:
-        """Keys of the full blocks among the first ``num_tokens`` tokens or more; hashes what is new."""
+        """Keys of the full blocks of the first ``num_tokens`` tokens or more."""
         if self.keys is None:
             return ()
         if num_tokens > self.num_keyed:

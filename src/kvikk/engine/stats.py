@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class GroupStats:
-    """Blocks of one group by state; ``live_blocks + cached_blocks + empty_blocks = total_blocks``."""
+    """Blocks of one group by state: ``live + cached + empty = total``."""
 
     window_tokens: int | None
     total_blocks: int

@@ -29,10 +29,10 @@ Job = Callable[[str | None], None]
 class EngineWorker:
     """Runs an engine; every method may be called from any thread.
 
-    A listener is called in the engine's thread with each output of its request, the last of which has
-    a finish reason; it must return at once. Every accepted request gets that last output, whatever
-    happens. If the engine itself fails, all of them end with reason ``error``, ``failure`` says why,
-    and nothing more is accepted.
+    A listener is called in the engine's thread with each output of its request, the last of which
+    has a finish reason; it must return at once. Every accepted request gets that last output,
+    whatever happens. If the engine itself fails, all of them end with reason ``error``, ``failure``
+    says why, and nothing more is accepted.
     """
 
     def __init__(self, engine: Engine) -> None:

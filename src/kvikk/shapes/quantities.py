@@ -21,14 +21,10 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """``num_bytes`` with a binary unit and about three digits: ``512 B``, ``22.5 KiB``, ``1.21 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(num_bytes) < 1024:
-            break
+    """With a binary unit and about three digits: ``512 B``, ``22.5 KiB``, ``1.21 GiB``."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while num_bytes >= 1024 and len(units) > 1:
         num_bytes /= 1024
-    else:
-        unit = "TiB"
-    if unit == "B":
-        return f"{num_bytes:.0f} B"
-    digits = 2 if abs(num_bytes) < 10 else 1 if abs(num_bytes) < 100 else 0
-    return f"{num_bytes:.{digits}f} {unit}"
+        units.pop(0)
+    digits = 0 if units[0] == "B" or num_bytes >= 100 else 1 if num_bytes >= 10 else 2
+    return f"{num_bytes:.{digits}f} {units[0]}"

@@ -1,0 +1,104 @@
+"""From options to an engine that is ready: find the model, plan the memory, load both."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvikk.backends.base import Backend, Plan
+from kvikk.engine.engine import Engine
+from kvikk.engine.host_memory import available_bytes
+from kvikk.engine.memory import MemoryReport, plan_memory
+from kvikk.engine.options import DEFAULT_KV_DTYPES, EngineOptions
+from kvikk.files.sources import resolve
+from kvikk.models.load import load_decoder
+from kvikk.shapes.shape import cache_groups
+from kvikk.text.chat import ChatTemplate, load_chat_template
+from kvikk.text.tokenizer import Tokenizer, load_tokenizer
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """An engine and what belongs to its model.
+
+    ``model`` is what the user called it; ``chat_template`` None where the model has none.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    memory: MemoryReport
+    model: str
+    backend: str
+    options: EngineOptions
+    load_s: float
+
+
+def load_engine(options: EngineOptions, progress: Progress = lambda line: None) -> LoadedEngine:
+    """Load a model and make an engine for it; ``progress`` is told in a few words what is going on.
+
+    Raises ModelError, in one line, for whatever is wrong with the model, the options or the memory.
+    """
+    started_s = time.monotonic()
+    # Before anything is loaded: what the plan may spend is what is free without us.
+    free_bytes = available_bytes()
+    source = resolve(options.model)
+    progress("reading the tokeniser")
+    tokenizer = load_tokenizer(source)
+    chat_template = load_chat_template(source, tokenizer, options.chat_template)
+    progress("reading the weights")
+    decoder = load_decoder(source)
+    backend = _make_backend(options, progress)
+    context_tokens = decoder.context_tokens
+    draft = Plan(
+        groups=cache_groups(decoder.shape),
+        num_blocks=(),
+        block_size=options.block_size,
+        kv_dtype=options.kv_dtype or DEFAULT_KV_DTYPES[backend.name],
+        max_batch_tokens=options.step_tokens,
+        max_batch_sequences=options.max_running,
+        max_context_tokens=min(options.max_context_tokens or context_tokens, context_tokens),
+    )
+    plan, memory = plan_memory(
+        backend,
+        decoder,
+        draft,
+        kv_memory_bytes=options.kv_memory_bytes,
+        available_bytes=free_bytes,
+        max_running=options.max_running,
+    )
+    progress("loading the weights")
+    backend.load(decoder, plan)
+    engine = Engine(
+        backend,
+        plan,
+        model_digest=decoder.content_digest,
+        vocabulary_size=decoder.vocabulary_size,
+        tokenizer=tokenizer,
+        prefix_caching=options.prefix_caching,
+        step_tokens=options.step_tokens,
+        max_running=options.max_running,
+        max_queue=options.max_queue,
+    )
+    return LoadedEngine(
+        engine,
+        tokenizer,
+        chat_template,
+        memory,
+        options.model,
+        backend.name,
+        options,
+        time.monotonic() - started_s,
+    )
+
+
+def _make_backend(options: EngineOptions, progress: Progress) -> Backend:
+    # Each is imported where it is chosen: the one in numpy needs no compiler, the other does.
+    if options.backend == "reference":
+        from kvikk.backends.reference.backend import ReferenceBackend
+
+        return ReferenceBackend()
+    from kvikk.backends.cpu.backend import CpuBackend
+
+    return CpuBackend(options.threads)
