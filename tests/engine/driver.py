@@ -1,0 +1,93 @@
+"""Engines over the exact backend, and ways to run them to the end."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kvikk.backends.base import Plan
+from kvikk.engine.engine import Engine
+from kvikk.engine.requests import Generation, Output, Request
+from tests.engine.exact_backend import VOCABULARY_SIZE, ExactBackend, groups
+
+
+@dataclass
+class Answer:
+    """All that one request got."""
+
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    last: Output | None = None
+
+    def take(self, output: Output) -> None:
+        assert self.last is None, "an output after the last one"
+        self.token_ids += output.token_ids
+        self.text += output.text
+        assert output.usage.completion_tokens == len(self.token_ids)
+        if output.finish_reason is not None:
+            self.last = output
+
+    @property
+    def finish_reason(self) -> str | None:
+        return None if self.last is None else self.last.finish_reason
+
+
+def make_engine(
+    *,
+    windows: Sequence[int | None] = (None,),
+    num_blocks: int | Sequence[int] = 64,
+    block_size: int = 4,
+    step_tokens: int = 16,
+    max_running: int = 8,
+    max_queue: int = 64,
+    max_context_tokens: int = 64,
+    prefix_caching: bool = True,
+) -> tuple[Engine, ExactBackend]:
+    counts = [num_blocks] * len(windows) if isinstance(num_blocks, int) else num_blocks
+    plan = Plan(
+        groups(*windows),
+        tuple(counts),
+        block_size,
+        "f32",
+        max_batch_tokens=step_tokens,
+        max_batch_sequences=max_running,
+        max_context_tokens=max_context_tokens,
+    )
+    backend = ExactBackend()
+    backend.load(None, plan)
+    engine = Engine(
+        backend,
+        plan,
+        model_digest=b"exact",
+        vocabulary_size=VOCABULARY_SIZE,
+        prefix_caching=prefix_caching,
+        step_tokens=step_tokens,
+        max_running=max_running,
+        max_queue=max_queue,
+    )
+    return engine, backend
+
+
+def run(engine: Engine, requests: Iterable[Request] = ()) -> dict[str, Answer]:
+    """Add requests and step until all is done, checking the cache after every step."""
+    answers: dict[str, Answer] = {}
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        step(engine, answers)
+    return answers
+
+
+def step(engine: Engine, answers: dict[str, Answer]) -> None:
+    for output in engine.step():
+        answers.setdefault(output.request_id, Answer()).take(output)
+    engine.cache.check()
+
+
+def request(
+    name: str, prompt: Iterable[int], max_tokens: int | None = 8, salt: bytes = b"", **more: object
+) -> Request:
+    generation = Generation(max_tokens=max_tokens, **more)  # type: ignore[arg-type]
+    return Request(name, tuple(prompt), generation, salt)
+
+
+def live_blocks(engine: Engine) -> int:
+    return engine.cache.usage().live_blocks

@@ -1,0 +1,171 @@
+"""Any life of the engine: arrivals, aborts, failures, resets, full pools, shared prefixes, windows.
+
+After every step the cache is recounted, and every answer that ends by itself is the one that the
+prompt gets alone, without blocks.
+"""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kvikk.backends.base import SamplingParameters
+from kvikk.engine.requests import Generation, Request
+from kvikk.errors import RequestError
+from tests.engine import driver
+from tests.engine.driver import Answer
+from tests.engine.exact_backend import answer
+
+# Tiny pools: two or three requests fill them.
+POOLS: list[dict[str, object]] = [
+    {"windows": (None,), "num_blocks": (9,), "block_size": 2},
+    {"windows": (None,), "num_blocks": (6,), "block_size": 4, "prefix_caching": False},
+    {"windows": (5,), "num_blocks": (12,), "block_size": 2},
+    {"windows": (None, 4), "num_blocks": (10, 9), "block_size": 2},
+    {"windows": (6, None, 3), "num_blocks": (8, 6, 6), "block_size": 4},
+    {"windows": (None, 2), "num_blocks": (18, 14), "block_size": 1},
+]
+# Beginnings that prompts share, wholly or in part.
+STORIES = [(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11), (1, 2, 3, 4, 5, 9, 9, 9, 9), (4, 4, 4, 4, 4, 4, 4)]
+
+SAMPLINGS = st.one_of(
+    st.just(SamplingParameters()),
+    st.builds(
+        SamplingParameters,
+        temperature=st.sampled_from([0.3, 1.0]),
+        top_k=st.sampled_from([0, 5]),
+        top_p=st.sampled_from([0.8, 1.0]),
+    ),
+)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    @initialize(
+        pool=st.sampled_from(POOLS),
+        step_tokens=st.sampled_from([4, 6, 16]),
+        max_running=st.integers(1, 4),
+    )
+    def start(self, pool: dict[str, object], step_tokens: int, max_running: int) -> None:
+        self.windows = pool["windows"]
+        self.engine, self.backend = driver.make_engine(
+            **pool,  # type: ignore[arg-type]
+            step_tokens=step_tokens,
+            max_running=max_running,
+            max_context_tokens=18,
+        )
+        self.requests: dict[str, Request] = {}
+        self.answers: dict[str, Answer] = {}
+        self.aborted: set[str] = set()
+
+    @rule(
+        story=st.sampled_from(STORIES),
+        shared=st.integers(0, 11),
+        own=st.lists(st.integers(0, 2), max_size=3),
+        max_tokens=st.one_of(st.none(), st.integers(1, 9)),
+        sampling=SAMPLINGS,
+        seed=st.integers(0, 3),
+        stops=st.sampled_from([(), (5, 6, 7, 8), tuple(range(30))]),
+        salt=st.sampled_from([b"", b"", b"tenant"]),
+    )
+    def add(
+        self,
+        story: tuple[int, ...],
+        shared: int,
+        own: list[int],
+        max_tokens: int | None,
+        sampling: SamplingParameters,
+        seed: int,
+        stops: tuple[int, ...],
+        salt: bytes,
+    ) -> None:
+        prompt = story[:shared] + tuple(own)
+        generation = Generation(max_tokens, sampling, seed, stop_token_ids=stops)
+        request = Request(f"r{len(self.requests)}", prompt, generation, salt)
+        fits = 0 < len(prompt) < self.engine.max_context_tokens
+        try:
+            self.engine.add(request)
+        except RequestError:
+            assert not fits
+        else:
+            assert fits
+            self.requests[request.id] = request
+
+    @precondition(lambda self: self.engine.has_work)
+    @rule(steps=st.integers(1, 4))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            driver.step(self.engine, self.answers)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.requests)))
+        done = name in self.answers and self.answers[name].last is not None
+        aborted = self.engine.abort(name)
+        assert aborted == (not done and name not in self.aborted)
+        if aborted:
+            self.aborted.add(name)
+
+    @rule()
+    def reset(self) -> None:
+        result = self.engine.reset_cache()
+        assert result.held_blocks == driver.live_blocks(self.engine)
+
+    @rule()
+    def break_the_backend(self) -> None:
+        self.backend.failure = OSError("device lost")
+
+    @invariant()
+    def blocks_add_up(self) -> None:
+        stats = self.engine.stats()
+        for group in stats.groups:
+            parts = group.live_blocks + group.cached_blocks + group.empty_blocks
+            assert parts == group.total_blocks
+        if stats.running_requests == 0:
+            assert driver.live_blocks(self.engine) == 0
+        unfinished = [
+            name
+            for name in self.requests
+            if name not in self.aborted and self.answers.get(name, Answer()).last is None
+        ]
+        assert stats.running_requests + stats.waiting_requests == len(unfinished)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        self.backend.failure = None
+        # Each step gives at least the oldest request one token more: nobody can wait longer.
+        limit = sum(
+            len(request.prompt_token_ids) + self.engine.max_context_tokens
+            for request in self.requests.values()
+        )
+        for _ in range(limit + 1):
+            if not self.engine.has_work:
+                break
+            driver.step(self.engine, self.answers)
+        assert not self.engine.has_work, "somebody starves"
+        assert driver.live_blocks(self.engine) == 0
+        assert self.answers.keys() == self.requests.keys()
+        for name, request in self.requests.items():
+            self.compare(request, self.answers[name])
+
+    def compare(self, request: Request, got: Answer) -> None:
+        token_ids, reason = answer(
+            request.prompt_token_ids,
+            request.generation,
+            self.windows,
+            self.engine.max_context_tokens,
+        )
+        if got.finish_reason in ("stop", "length"):
+            assert (got.token_ids, got.finish_reason) == (token_ids, reason)
+        else:
+            assert got.finish_reason == ("abort" if request.id in self.aborted else "error")
+            assert got.token_ids == token_ids[: len(got.token_ids)]
+        assert got.last is not None
+        usage = got.last.usage
+        assert usage.prompt_tokens == len(request.prompt_token_ids)
+        assert 0 <= usage.cached_tokens < usage.prompt_tokens
+
+
+TestEngineMachine = pytest.mark.timeout(120)(EngineMachine.TestCase)
+TestEngineMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
