@@ -1,1 +1,1 @@
-"""What goes over the wire: request and response bodies and event streams, to and from plain records."""
+"""What goes over the wire: bodies and event streams, to and from plain records."""

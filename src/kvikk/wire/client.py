@@ -1,0 +1,95 @@
+"""Speaking to somebody's server: Chat Completions, streamed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from kvikk.errors import ModelError, RequestError
+from kvikk.wire.reading import JsonValue, parse_json
+from kvikk.wire.usage import Usage
+
+# A cold prompt of many thousand tokens on a CPU: the first byte may take minutes.
+_TIMEOUT = httpx.Timeout(600, connect=10)
+
+
+@dataclass(frozen=True)
+class ChatPiece:
+    """What one event of a streamed answer brought: text, or at the end the usage."""
+
+    text: str = ""
+    usage: Usage | None = None
+
+
+class ChatClient:
+    """One server of the OpenAI kind, by its base URL (with ``/v1``), and one model of it."""
+
+    def __init__(self, base_url: str, api_key: str | None = None, model: str | None = None) -> None:
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        try:
+            # The trailing slash keeps /v1 when paths are joined to it.
+            base = httpx.URL(base_url.rstrip("/") + "/")
+            self._http = httpx.Client(base_url=base, headers=headers, timeout=_TIMEOUT)
+        except httpx.InvalidURL as error:
+            raise ModelError(f"{base_url!r} is not a URL: {error}") from None
+        self._base_url = base_url
+        self.model = model or self._first_model()
+
+    def stream(self, messages: Sequence[Mapping[str, str]], **fields: Any) -> Iterator[ChatPiece]:
+        """The answer to a conversation, piece by piece; ``fields`` go into the body as they are.
+
+        Raises RequestError with the server's own words, ModelError if it cannot be reached.
+        """
+        body = {
+            "model": self.model,
+            "messages": list(messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **fields,
+        }
+        try:
+            with self._http.stream("POST", "chat/completions", json=body) as response:
+                self._check(response)
+                for line in response.iter_lines():
+                    if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
+                        yield _read_chunk(parse_json(data.encode()))
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    def _first_model(self) -> str:
+        try:
+            response = self._http.get("models")
+            self._check(response)
+            listed = list(parse_json(response.content).get("data").items())
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        if not listed:
+            raise ModelError(f"{self._base_url} serves no model")
+        return listed[0].get("id").string()
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        response.read()
+        try:
+            message = parse_json(response.content).get("error").get("message").string()
+        except RequestError:
+            message = response.text[:200] or response.reason_phrase
+        raise RequestError(f"{self._base_url} answered {response.status_code}: {message}")
+
+    def _unreachable(self, error: httpx.HTTPError) -> ModelError:
+        return ModelError(f"{self._base_url} cannot be reached: {error or type(error).__name__}")
+
+
+def _read_chunk(chunk: JsonValue) -> ChatPiece:
+    if not chunk.get("error").is_null:  # how a server ends a stream that it cannot finish
+        raise RequestError(chunk.get("error").get("message").string())
+    usage = chunk.get("usage")
+    choices = chunk.get("choices")
+    texts = [
+        content.string()
+        for choice in ([] if choices.is_null else choices.items())
+        if not (content := choice.get("delta").get("content")).is_null
+    ]
+    return ChatPiece("".join(texts), None if usage.is_null else Usage.from_json(usage))

@@ -1,0 +1,23 @@
+"""The list of models a server has."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A served model: since when (seconds since 1970), and how long a conversation may be."""
+
+    id: str
+    created: int
+    max_context_tokens: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as an object."""
+        return {
+            "id": self.id,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "kvikk",
+            "max_model_len": self.max_context_tokens,
+        }

@@ -1,0 +1,192 @@
+import json
+
+import pytest
+
+from kvikk.errors import RequestError
+from kvikk.wire.chat_completions import ChatCompletionRequest, ChatMessage
+from kvikk.wire.completions import CompletionRequest
+from kvikk.wire.generation import GenerationFields
+from kvikk.wire.reading import JsonValue, parse_json
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def read_chat(**fields):
+    body = {"model": "m", "messages": HELLO} | fields
+    return ChatCompletionRequest.from_json(parse_json(json.dumps(body).encode()))
+
+
+def read_completion(**fields):
+    body = {"model": "m", "prompt": "Hello"} | fields
+    return CompletionRequest.from_json(parse_json(json.dumps(body).encode()))
+
+
+def test_what_is_left_out_has_the_apis_defaults():
+    request = read_chat()
+    assert request.messages == (ChatMessage("user", "Hello"),)
+    assert request.generation == GenerationFields("m")
+    assert request.generation.temperature == 1.0
+    assert read_completion().generation.max_tokens == 16
+
+
+def test_null_is_as_good_as_absent():
+    names = ["temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options", "user"]
+    names += ["max_tokens", "max_completion_tokens", "n", "tools", "logit_bias", "cache_salt"]
+    assert read_chat(**dict.fromkeys(names)) == read_chat()
+
+
+def test_what_real_clients_send_is_understood():
+    request = read_chat(
+        messages=[
+            {"role": "developer", "content": [{"type": "text", "text": "Be"}]},
+            {"role": "user", "name": "Ada", "content": [{"type": "text", "text": t} for t in "ab"]},
+            {"role": "assistant", "content": None, "refusal": None, "tool_calls": []},
+            {"role": "user", "content": ""},
+        ],
+        max_completion_tokens=5,
+        max_tokens=9,
+        stop="END",
+        stream=True,
+        stream_options={"include_usage": True, "include_obfuscation": False},
+        user="u",
+        n=1,
+        tools=[],
+        tool_choice="auto",
+        response_format={"type": "text"},
+        logprobs=False,
+        presence_penalty=0.0,
+        parallel_tool_calls=True,
+        metadata={"a": "b"},
+        some_new_field=[1, 2, 3],
+        top_k=-1,
+    )
+    assert request.messages == (
+        ChatMessage("developer", "Be"),
+        ChatMessage("user", "a\nb", "Ada"),
+        ChatMessage("assistant", None),
+        ChatMessage("user", ""),
+    )
+    generation = request.generation
+    assert (generation.max_tokens, generation.stop, generation.top_k) == (5, ("END",), 0)
+    assert generation.stream
+    assert generation.include_usage
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [("a", "a"), ([1, 2], (1, 2)), (["a"], "a"), ([[1, 2]], (1, 2)), ("", ""), ([], ())],
+)
+def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
+    assert read_completion(prompt=prompt).prompt == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "parameter", "message"),
+    [
+        ({"model": None}, "model", "is missing; expected a string"),
+        ({"model": 1}, "model", "expected a string, not 1"),
+        ({"messages": None}, "messages", "is missing; expected a list"),
+        ({"messages": []}, "messages", "at least one message"),
+        ({"messages": "Hello"}, "messages", "expected a list, not a string"),
+        ({"messages": [1]}, "messages[0]", "expected an object, not 1"),
+        ({"messages": [*HELLO, {}]}, "messages[1].role", "is missing"),
+        ({"messages": [{"role": "king", "content": ""}]}, "messages[0].role", "one of system"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "text parts"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content", "text parts, not"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0].type",
+            "only text parts",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+            "messages[0].content[0].text",
+            "expected a string",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
+            "messages[0].tool_calls",
+            "not supported",
+        ),
+        ({"temperature": -0.1}, "temperature", "from 0 to 2"),
+        ({"temperature": 2.1}, "temperature", "from 0 to 2"),
+        ({"temperature": "hot"}, "temperature", "expected a number, not a string"),
+        ({"temperature": True}, "temperature", "expected a number, not true"),
+        ({"top_p": 0}, "top_p", "above 0"),
+        ({"top_p": 1.01}, "top_p", "from 0 to 1"),
+        ({"top_k": -2}, "top_k", "at least -1"),
+        ({"top_k": 1.5}, "top_k", "whole number"),
+        ({"seed": 2**63}, "seed", "at most"),
+        ({"seed": "x"}, "seed", "whole number"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens", "at least 1"),
+        ({"max_tokens": 10**30}, "max_tokens", "at most"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "at most 4 stop strings, not 5"),
+        ({"stop": ["a", ""]}, "stop[1]", "1 to 1024 characters"),
+        ({"stop": [1]}, "stop[0]", "expected a string"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]", "at least 0"),
+        ({"stream": "yes"}, "stream", "true or false"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "only for streams"),
+        ({"stream": True, "stream_options": []}, "stream_options", "expected an object"),
+        ({"ignore_eos": 1}, "ignore_eos", "true or false"),
+        ({"cache_salt": 1}, "cache_salt", "expected a string"),
+        ({"n": 2}, "n", "not supported; leave it out or send 1"),
+        ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+        ({"tool_choice": "required"}, "tool_choice", "not supported"),
+        ({"logprobs": True}, "logprobs", "not supported"),
+        ({"top_logprobs": 3}, "top_logprobs", "not supported"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
+        ({"min_p": 0.1}, "min_p", "not supported"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name_and_not_ignored(fields, parameter, message):
+    with pytest.raises(RequestError, match=message) as caught:
+        read_chat(**fields)
+    assert caught.value.parameter == parameter
+    assert str(caught.value).startswith(f"{parameter}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "parameter", "message"),
+    [
+        ({"prompt": None}, "prompt", "is missing"),
+        ({"prompt": 5}, "prompt", "expected a list, not 5"),
+        ({"prompt": ["a", "b"]}, "prompt", "one prompt a request, not 2"),
+        ({"prompt": [1, "a"]}, "prompt[1]", "whole number"),
+        ({"prompt": [1, -1]}, "prompt[1]", "at least 0"),
+        ({"prompt": [1.5]}, "prompt[0]", "whole number"),
+        ({"prompt": [[1], [2]]}, "prompt", "one prompt a request"),
+        ({"echo": True}, "echo", "not supported"),
+        ({"suffix": "x"}, "suffix", "not supported"),
+        ({"best_of": 2}, "best_of", "not supported"),
+        ({"logprobs": 0}, "logprobs", "not supported"),
+    ],
+)
+def test_completions_refuse_what_they_cannot_do(fields, parameter, message):
+    with pytest.raises(RequestError, match=message) as caught:
+        read_completion(**fields)
+    assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'"text"', b"1"])
+def test_a_body_is_an_object(body):
+    for kind in (ChatCompletionRequest, CompletionRequest):
+        with pytest.raises(RequestError, match=r"the body: .*expected an object"):
+            kind.from_json(parse_json(body))
+
+
+def test_a_request_written_and_read_again_is_the_same():
+    generation = GenerationFields(
+        "m", 7, 0.5, 0.9, 40, 3, ("a", "b"), (1,), True, "salt", stream=True, include_usage=True
+    )
+    messages = (ChatMessage("system", "s", "n"), ChatMessage("assistant", None))
+    for request in (
+        ChatCompletionRequest(generation, messages),
+        CompletionRequest(generation, "text"),
+        CompletionRequest(generation, (1, 2, 3)),
+    ):
+        body = json.loads(json.dumps(request.to_json()))
+        assert type(request).from_json(JsonValue(body)) == request
