@@ -34,7 +34,9 @@ class Engine:
 
     ``backend`` has loaded the model whose content is ``model_digest`` under ``plan``; token ids are
     below ``vocabulary_size``. ``tokenizer`` None gives tokens without text. ``step_tokens`` is the
-    budget of one step, ``max_queue`` how many requests may wait beyond ``max_running``.
+    budget of one step, ``max_queue`` how many requests may wait beyond ``max_running``. Without
+    ``use_cache`` all keys and values are forgotten after each token and computed again for the
+    next: what generation costs where nobody keeps them.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Engine:
         vocabulary_size: int,
         tokenizer: Tokenizer | None = None,
         prefix_caching: bool = True,
+        use_cache: bool = True,
         step_tokens: int = 256,
         max_running: int = 64,
         max_queue: int = 256,
@@ -58,11 +61,12 @@ class Engine:
                 for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
             ],
             plan.block_size,
-            prefix_caching=prefix_caching,
+            prefix_caching=prefix_caching and use_cache,
         )
         self.tokenizer = tokenizer
         self.max_requests = max_running + max_queue
         self.max_context_tokens = self._longest_that_fits(plan.max_context_tokens, step_tokens)
+        self._use_cache = use_cache
         self._backend = backend
         self._plan = plan
         self._model_digest = model_digest
@@ -244,6 +248,8 @@ class Engine:
                 return self._finish(sequence, "stop", (token_id,), text)
         if len(sequence.token_ids) == sequence.max_tokens:
             return self._finish(sequence, "length", (token_id,), text)
+        if not self._use_cache:
+            self._scheduler.preempt(sequence)
         return Output(
             sequence.request.id, (token_id,), text, None, sequence.usage(), sequence.timings()
         )

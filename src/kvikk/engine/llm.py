@@ -1,13 +1,13 @@
 """The engine for a script: ``LLM("smollm2").generate(["..."], max_tokens=64)``."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from kvikk.backends.base import SamplingParameters
-from kvikk.engine.loading import load_engine
+from kvikk.engine.loading import Progress, load_engine
 from kvikk.engine.options import EngineOptions
 from kvikk.engine.progress_bar import ProgressBar
 from kvikk.engine.requests import FinishReason, Generation, Output, Request, Timings, Usage
@@ -31,23 +31,24 @@ class Completion:
     @property
     def tokens_per_s(self) -> float | None:
         """Speed of the answer after its first token; None for an answer of one."""
-        first_s, finished_s = self.timings.first_token_s, self.timings.finished_s
-        if first_s is None or finished_s is None or finished_s <= first_s:
-            return None
-        return (self.usage.completion_tokens - 1) / (finished_s - first_s) or None
+        return self.timings.tokens_per_s(self.usage.completion_tokens)
 
 
 class LLM:
-    """A model, loaded and ready. ``options`` are those of ``EngineOptions``.
+    """A model, loaded and ready. ``options`` are those of ``EngineOptions``;
+    ``progress`` is told in a few words what goes on while it loads.
 
     What one call computed, the next may reuse: the cache lives as long as this object. Raises
     ModelError if the model cannot be loaded.
     """
 
-    def __init__(self, model: str = "smollm2", **options: Any) -> None:
+    def __init__(
+        self, model: str = "smollm2", *, progress: Progress | None = None, **options: Any
+    ) -> None:
         # A script hands in its whole batch at once: nobody is there to be told "busy".
         options.setdefault("max_queue", sys.maxsize)
-        self.loaded = load_engine(EngineOptions(model=model, **options))
+        engine_options = EngineOptions(model=model, **options)
+        self.loaded = load_engine(engine_options, progress or (lambda line: None))
         self._ids = count()
 
     def generate(
@@ -68,46 +69,88 @@ class LLM:
         and RuntimeError if the backend fails.
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
-        generation = Generation(
-            max_tokens=max_tokens,
-            sampling=SamplingParameters(temperature, top_k, top_p),
-            seed=seed,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            ignore_eos=ignore_eos,
-        )
-        encode = self.loaded.tokenizer.encode
-        return self._run(
-            [tuple(encode(prompt) if isinstance(prompt, str) else prompt) for prompt in texts],
-            generation,
-        )
+        generation = _generation(max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos)
+        requests = [self._request(prompt, generation) for prompt in texts]
+        answers: dict[str, list[Output]] = {request.id: [] for request in requests}
+        with ProgressBar(len(requests)) as bar:
+            for output in self._outputs(requests):
+                answers[output.request_id].append(output)
+                bar.update(len(output.token_ids), output.finish_reason is not None)
+        return [_completion(request, answers[request.id]) for request in requests]
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = 64,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+    ) -> Iterator[Output]:
+        """Continue one prompt, step by step; errors as in ``generate``.
+
+        The last output has a finish reason and the whole usage. Leaving early ends the request.
+        """
+        generation = _generation(max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos)
+        for output in self._outputs([self._request(prompt, generation)]):
+            if output.error is not None:
+                raise RuntimeError(output.error)
+            yield output
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **parameters: Any) -> Completion:
         """The assistant's answer to a conversation; ``parameters`` are those of ``generate``."""
-        template = require_chat_template(self.loaded.chat_template, self.loaded.model)
-        prompt = template.render(messages)
-        token_ids = self.loaded.tokenizer.encode(prompt, add_bos=False)
-        return self.generate([token_ids], **parameters)[0]
+        return self.generate([self.chat_prompt(messages)], **parameters)[0]
 
-    def _run(self, prompts: list[tuple[int, ...]], generation: Generation) -> list[Completion]:
+    def chat_prompt(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+        """A conversation as the tokens of the one prompt it makes, for ``generate``, ``stream``.
+
+        Raises RequestError if the model has no chat template or the template refuses.
+        """
+        template = require_chat_template(self.loaded.chat_template, self.loaded.model)
+        return tuple(self.loaded.tokenizer.encode(template.render(messages), add_bos=False))
+
+    def _request(self, prompt: str | Sequence[int], generation: Generation) -> Request:
+        token_ids = self.loaded.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        return Request(str(next(self._ids)), tuple(token_ids), generation)
+
+    def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
+        """Run these requests to their ends. Whoever stops listening leaves nothing behind."""
         engine = self.loaded.engine
-        requests = [Request(str(next(self._ids)), prompt, generation) for prompt in prompts]
+        if engine.has_work:
+            raise RuntimeError("another answer is still being streamed; finish or close it first")
         for request in requests:
             engine.check(request)
         for request in requests:
             engine.add(request)
-        answers: dict[str, list[Output]] = {request.id: [] for request in requests}
         try:
-            with ProgressBar(len(requests)) as bar:
-                while engine.has_work:
-                    for output in engine.step():
-                        answers[output.request_id].append(output)
-                        bar.update(len(output.token_ids), output.finish_reason is not None)
+            while engine.has_work:
+                yield from engine.step()
         finally:
-            for request in requests:  # an interrupt leaves nothing behind
+            for request in requests:
                 engine.abort(request.id)
             if engine.has_work:
                 engine.step()
-        return [_completion(request, answers[request.id]) for request in requests]
+
+
+def _generation(
+    max_tokens: int | None,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+    stop: str | Sequence[str],
+    ignore_eos: bool,
+) -> Generation:
+    return Generation(
+        max_tokens=max_tokens,
+        sampling=SamplingParameters(temperature, top_k, top_p),
+        seed=seed,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        ignore_eos=ignore_eos,
+    )
 
 
 def _completion(request: Request, outputs: list[Output]) -> Completion:

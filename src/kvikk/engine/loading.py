@@ -77,6 +77,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         vocabulary_size=decoder.vocabulary_size,
         tokenizer=tokenizer,
         prefix_caching=options.prefix_caching,
+        use_cache=options.use_cache,
         step_tokens=options.step_tokens,
         max_running=options.max_running,
         max_queue=options.max_queue,

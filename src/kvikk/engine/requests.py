@@ -89,6 +89,12 @@ class Timings:
             return None
         return self.first_token_s - self.scheduled_s
 
+    def tokens_per_s(self, num_tokens: int) -> float | None:
+        """Speed of an answer of ``num_tokens`` after its first; None where that was all."""
+        if self.first_token_s is None or self.finished_s is None or num_tokens < 2:
+            return None
+        return (num_tokens - 1) / max(self.finished_s - self.first_token_s, 1e-9)
+
 
 @dataclass(frozen=True)
 class Output:

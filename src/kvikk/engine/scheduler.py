@@ -113,7 +113,7 @@ class Scheduler:
                 if victim is None:
                     return returned_tokens
                 returned_tokens += step.chunks.pop(victim, 0)
-                self._preempt(victim)
+                self.preempt(victim)
                 step.preempted.append(victim)
             else:
                 sequence.room += wanted
@@ -132,7 +132,8 @@ class Scheduler:
                 return other
         return newer[0] if newer and sequence is self.running[0] else None
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence) -> None:
+        """Take a running sequence's blocks; it joins the queue with the tokens it has."""
         self.running.remove(sequence)
         self._release(sequence)
         self.add(sequence)

@@ -1,0 +1,73 @@
+"""``kvikk``: the verbs, and how an error leaves the program.
+
+Verbs import what they need when they run, so that ``kvikk --help`` costs no engine.
+"""
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from kvikk import __version__
+from kvikk.cli.chat import chat
+from kvikk.cli.generate import generate
+from kvikk.cli.serve import serve
+from kvikk.errors import KvikkError
+
+app = typer.Typer(
+    help="Serve language models from a paged and shared KV cache.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kvikk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and go."),
+    ] = False,
+) -> None:
+    """Serve language models from a paged and shared KV cache."""
+
+
+for _verb in (serve, generate, chat):
+    app.command()(_verb)
+
+
+def main() -> NoReturn:
+    """Run one verb; exits 0, or 2 with one line on standard error for bad usage or bad input."""
+    try:
+        app()
+    except KvikkError as error:
+        print(f"kvikk: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader has gone, for example `| head`; nothing is left to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "kvikk":
+            raise
+        print(
+            f"kvikk: the package {error.name!r} is missing; "
+            "this verb needs the engine: pip install 'kvikk[engine]'",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Options that several verbs share, and how they become an engine's."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DEFAULT_MODEL = "smollm2"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="An alias (smollm2, gemma3-270m), a .gguf file, a model folder, or a hub id.",
+    ),
+]
+Backend = Annotated[
+    str, typer.Option(metavar="auto|cpu|reference", help="What does the arithmetic.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of the CPU backend; default: all cores.")
+]
+KvMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory for KV blocks, e.g. 2GiB; default: a share of what is free."
+    ),
+]
+KvDtype = Annotated[
+    str | None, typer.Option(metavar="f32|bf16", help="Data type of keys and values.")
+]
+BlockSize = Annotated[int, typer.Option(help="Token positions a block: a power of two.")]
+MaxContext = Annotated[
+    int | None, typer.Option(help="Longest conversation, in tokens; default: the model's own.")
+]
+NoPrefixCache = Annotated[
+    bool, typer.Option("--no-prefix-cache", help="Share nothing between requests.")
+]
+ChatTemplate = Annotated[
+    Path | None, typer.Option(help="A Jinja file to use instead of the model's own template.")
+]
+Temperature = Annotated[
+    float, typer.Option(help="0 takes the likeliest token; more is more varied.")
+]
+TopK = Annotated[int, typer.Option(help="Choose among the k likeliest tokens; 0: among all.")]
+TopP = Annotated[float, typer.Option(help="Choose among the likeliest tokens of this total.")]
+Seed = Annotated[int | None, typer.Option(help="Makes a sampled answer repeatable.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+def engine_options(
+    *, kv_memory: str | None, max_context: int | None, **others: Any
+) -> dict[str, Any]:
+    """A command line's options by the engine's own names, for ``EngineOptions`` and ``LLM``.
+
+    Raises ModelError for a size without sense.
+    """
+    from kvikk.shapes.quantities import parse_bytes
+
+    return {
+        "kv_memory_bytes": None if kv_memory is None else parse_bytes(kv_memory),
+        "max_context_tokens": max_context,
+        **others,
+    }

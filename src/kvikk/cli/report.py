@@ -1,0 +1,34 @@
+"""What a terminal is told beside an answer: progress before it, figures after it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+# Answers go to standard output, everything about them to standard error.
+notes = Console(stderr=True, highlight=False)
+
+
+def note(line: str) -> None:
+    """Print one line about an answer, dimmed on a terminal."""
+    notes.print(f"[dim]{escape(line)}[/dim]", soft_wrap=True)
+
+
+@contextmanager
+def waiting(model: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is going on while a model is loaded; gives the function to tell it."""
+    with notes.status(f"{model}: starting") as status:
+        yield lambda line: status.update(escape(f"{model}: {line}"))
+
+
+def reuse(prompt_tokens: int, cached_tokens: int) -> str:
+    """For example ``reused 96 of 131 prompt tokens (73 %)``."""
+    share = round(100 * cached_tokens / prompt_tokens) if prompt_tokens else 0
+    return f"reused {cached_tokens:,} of {prompt_tokens:,} prompt tokens ({share} %)"
+
+
+def speed(completion_tokens: int, tokens_per_s: float | None) -> str:
+    """For example ``64 tokens at 240 a second``."""
+    rate = "" if tokens_per_s is None else f" at {tokens_per_s:,.0f} a second"
+    return f"{completion_tokens:,} tokens{rate}"

@@ -1,0 +1,1 @@
+"""``kvikk serve``: the HTTP server."""
