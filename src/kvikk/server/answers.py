@@ -1,0 +1,152 @@
+"""One request's answer on its way to the client: whole, or as server-sent events.
+
+While the answer is made, the connection is watched. When the client goes, the request is aborted,
+whichever of the two it had asked for, and everything it held is free before the engine's next step.
+"""
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kvikk.engine.requests import Output
+from kvikk.server.errors import ApiError
+from kvikk.server.mailbox import Mailbox
+from kvikk.server.service import Service
+from kvikk.wire.chat_completions import FinishReason
+from kvikk.wire.events import DONE, encode_event, encode_json
+from kvikk.wire.usage import Usage
+
+logger = logging.getLogger(__name__)
+
+
+class AnswerFormat(Protocol):
+    """How an API writes an answer down, as JSON-able objects."""
+
+    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
+        """The body of a whole answer."""
+        ...
+
+    def piece(self, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
+        """One event's data: new text, and in the last one why it ends."""
+        ...
+
+    def usage(self, usage: Usage) -> dict[str, Any]:
+        """The data of the event that reports usage."""
+        ...
+
+
+class Answer(Response):
+    """The response to one submitted request."""
+
+    def __init__(
+        self,
+        service: Service,
+        request_id: str,
+        mailbox: Mailbox,
+        form: AnswerFormat,
+        *,
+        stream: bool,
+        include_usage: bool,
+    ) -> None:
+        self.background = None
+        self._service = service
+        self._request_id = request_id
+        self._mailbox = mailbox
+        self._form = form
+        self._stream = stream
+        self._include_usage = include_usage
+        self._id_header = (b"x-request-id", request_id.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer as it is made; abort the request if the client goes or the task ends."""
+        watcher = asyncio.create_task(self._watch(receive))
+        finished = False
+        try:
+            finished = await (self._send_events(send) if self._stream else self._send_whole(send))
+        finally:
+            watcher.cancel()
+            if not finished:
+                self._service.worker.abort(self._request_id)
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._mailbox.disconnect()
+
+    async def _send_whole(self, send: Send) -> bool:
+        """Send one body when all of it is there; False if the client went before."""
+        texts: list[str] = []
+        while True:
+            for output in await self._mailbox.take():
+                texts.append(output.text)
+                if output.finish_reason in ("stop", "length"):
+                    body = self._form.whole(
+                        "".join(texts), output.finish_reason, _wire_usage(output)
+                    )
+                    await self._send_body(send, 200, encode_json(body))
+                    return True
+                if output.finish_reason is not None:
+                    error = _failure(output)
+                    await self._send_body(send, error.status, encode_json(error.body.to_json()))
+                    return True
+            if self._mailbox.disconnected:
+                return False
+
+    async def _send_body(self, send: Send, status: int, body: bytes) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            self._id_header,
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_events(self, send: Send) -> bool:
+        """Send an event for each output; False if the client went before the last."""
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),  # a proxy in between shall not wait for more
+            self._id_header,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while True:
+            outputs = await self._mailbox.take()
+            if self._mailbox.disconnected:
+                return any(output.finish_reason is not None for output in outputs)
+            # A slow reader may have several waiting; they go out in one write.
+            events = b"".join(map(self._events, outputs))
+            last = bool(outputs) and outputs[-1].finish_reason is not None
+            if events or last:
+                await send({"type": "http.response.body", "body": events, "more_body": not last})
+            if last:
+                return True
+
+    def _events(self, output: Output) -> bytes:
+        """The bytes for one output; none while half a character or a stop string is held back."""
+        reason = output.finish_reason
+        if reason in ("abort", "error"):
+            # The status is long out: the error is an event, and no [DONE] follows it.
+            return encode_event(_failure(output).body.to_json())
+        if reason is None:
+            return encode_event(self._form.piece(output.text, None)) if output.text else b""
+        assert reason in ("stop", "length")
+        events = encode_event(self._form.piece(output.text, reason))
+        if self._include_usage:
+            events += encode_event(self._form.usage(_wire_usage(output)))
+        return events + DONE
+
+
+def _wire_usage(output: Output) -> Usage:
+    usage = output.usage
+    return Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+
+
+def _failure(output: Output) -> ApiError:
+    if output.finish_reason == "abort":
+        return ApiError(503, "the server is shutting down; the answer was cut short")
+    logger.error("request %s failed: %s", output.request_id, output.error)
+    return ApiError(500, "the engine failed on this request; the server's log says why")

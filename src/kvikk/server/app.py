@@ -1,0 +1,36 @@
+"""The application: routes, keys, errors, around one engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from kvikk.engine.loading import LoadedEngine
+from kvikk.server.errors import install_error_handlers
+from kvikk.server.keys import ApiKeys, KeyGate
+from kvikk.server.options import ServerOptions
+from kvikk.server.routes import cache, chat_completions, completions, health, models
+from kvikk.server.service import Service
+
+
+def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
+    """An ASGI application that serves ``loaded``; ``app.state.service`` is what its routes share.
+
+    Starts the engine's thread, and ends it when the application shuts down.
+    """
+    service = Service(loaded, options)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(service.worker.stop)
+
+    # Bodies are read by hand into plain records, so there is no schema to publish.
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.state.service = service
+    app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys))
+    install_error_handlers(app)
+    for routes in (chat_completions, completions, models, cache, health):
+        app.include_router(routes.router)
+    return app

@@ -1,0 +1,154 @@
+"""Prometheus metrics, by the names that vLLM's dashboards and the routers built for it read.
+
+Where vLLM has a figure, ours has its name and its meaning: ``vllm:kv_cache_usage_perc`` is the
+share of blocks in use (cached ones are free), prefix cache figures are in tokens, each request
+counted once. What vLLM has no name for begins with ``kvikk_``.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kvikk.engine.requests import Output
+from kvikk.engine.stats import GroupStats, Stats
+
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+_TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+_TOKENS = tuple(2**power for power in range(18))
+
+
+class Metrics:
+    """One model's metrics, in a registry of their own."""
+
+    def __init__(self, model: str, stats: Callable[[], Stats]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(model, stats))
+
+        def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
+            whole = Histogram(name, text, ["model_name"], buckets=buckets, registry=self._registry)
+            return whole.labels(model)
+
+        self._first_token = histogram(
+            "vllm:time_to_first_token_seconds", "From arrival to the first token.", _SECONDS
+        )
+        self._interval = histogram(
+            "vllm:inter_token_latency_seconds",
+            "From one output of a request to the next.",
+            _TOKEN_SECONDS,
+        )
+        self._whole = histogram(
+            "vllm:e2e_request_latency_seconds", "From arrival to the last token.", _SECONDS
+        )
+        self._queue = histogram(
+            "vllm:request_queue_time_seconds", "From arrival to the first step.", _SECONDS
+        )
+        self._prefill = histogram(
+            "vllm:request_prefill_time_seconds", "From the first step to a token.", _SECONDS
+        )
+        self._prompt = histogram("vllm:request_prompt_tokens", "Tokens of a prompt.", _TOKENS)
+        self._answer = histogram("vllm:request_generation_tokens", "Tokens of an answer.", _TOKENS)
+
+    def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def observer(self) -> Callable[[Output], None]:
+        """Watches one request's outputs, in whatever thread they come."""
+        latest_s: float | None = None
+
+        def observe(output: Output) -> None:
+            nonlocal latest_s
+            now_s = time.monotonic()
+            if latest_s is not None and output.token_ids:
+                self._interval.observe(now_s - latest_s)
+            latest_s = now_s
+            if output.finish_reason in ("stop", "length"):
+                self._observe_finished(output)
+
+        return observe
+
+    def _observe_finished(self, output: Output) -> None:
+        timings = output.timings
+        self._prompt.observe(output.usage.prompt_tokens)
+        self._answer.observe(output.usage.completion_tokens)
+        if timings.scheduled_s is not None:
+            self._queue.observe(timings.scheduled_s - timings.arrived_s)
+        if timings.prefill_s is not None:
+            self._prefill.observe(timings.prefill_s)
+        if timings.first_token_s is not None:
+            self._first_token.observe(timings.first_token_s - timings.arrived_s)
+        if timings.finished_s is not None:
+            self._whole.observe(timings.finished_s - timings.arrived_s)
+
+
+class _EngineCollector(Collector):
+    """Reads the engine's figures when they are asked for; they cost the engine nothing."""
+
+    def __init__(self, model: str, stats: Callable[[], Stats]) -> None:
+        self._labels = {"model_name": model}
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures of this moment."""
+        stats = self._stats()
+        blocks = _sum_groups(stats.groups)
+        yield self._gauge(
+            "vllm:num_requests_running", "Requests in the batch.", stats.running_requests
+        )
+        yield self._gauge(
+            "vllm:num_requests_waiting", "Requests in the queue.", stats.waiting_requests
+        )
+        yield self._gauge(
+            "vllm:kv_cache_usage_perc",
+            "Share of KV blocks in use, 0 to 1.",
+            blocks["live"] / max(sum(blocks.values()), 1),
+        )
+        for name, text, value in [
+            ("vllm:prefix_cache_queries", "Prompt tokens looked up.", stats.prefix_query_tokens),
+            ("vllm:prefix_cache_hits", "Prompt tokens found.", stats.prefix_hit_tokens),
+            ("vllm:prompt_tokens", "Prompt tokens admitted.", stats.prompt_tokens),
+            ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens),
+            ("vllm:num_preemptions", "Requests preempted.", stats.preemptions),
+            ("kvikk_computed_tokens", "Tokens given to the backend.", stats.computed_tokens),
+            ("kvikk_steps", "Steps of the engine.", stats.steps),
+        ]:
+            yield self._counter(name, text, value)
+        finished = CounterMetricFamily(
+            "vllm:request_success",
+            "Requests that ended, by reason.",
+            labels=[*self._labels, "finished_reason"],
+        )
+        for reason, count in stats.finished_requests.items():
+            finished.add_metric([*self._labels.values(), reason], count)
+        yield finished
+        states = GaugeMetricFamily(
+            "kvikk_blocks",
+            "KV blocks, by group and state.",
+            labels=["model_name", "group", "state"],
+        )
+        for index, group in enumerate(stats.groups):
+            for state, count in _sum_groups([group]).items():
+                states.add_metric([*self._labels.values(), str(index), state], count)
+        yield states
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=[*self._labels])
+        family.add_metric([*self._labels.values()], value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=[*self._labels])
+        family.add_metric([*self._labels.values()], value)
+        return family
+
+
+def _sum_groups(groups: Sequence[GroupStats]) -> dict[str, int]:
+    return {
+        "live": sum(group.live_blocks for group in groups),
+        "cached": sum(group.cached_blocks for group in groups),
+        "empty": sum(group.empty_blocks for group in groups),
+    }

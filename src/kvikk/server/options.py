@@ -1,0 +1,37 @@
+"""What can be chosen when a server is started."""
+
+from dataclasses import dataclass, field
+
+from kvikk.engine.options import EngineOptions
+from kvikk.errors import ModelError
+
+DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of one server. Raises ModelError for a value that makes no sense.
+
+    Without ``api_keys`` everybody who reaches the port may ask; with more than one, each is a
+    tenant that shares no cache with the others. ``max_body_bytes`` bounds a request's body. On
+    SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
+    """
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    api_keys: tuple[str, ...] = ()
+    max_body_bytes: int = 4 << 20
+    drain_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 1 << 16:
+            raise ModelError(f"port {self.port} is not one of 0 to 65535")
+        for key in self.api_keys:
+            # The rules of the header that carries it; the key itself is never shown.
+            if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
+                raise ModelError("an API key is empty or has characters no header can carry")
+        if self.max_body_bytes < 1:
+            raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
+        if self.drain_s < 0:
+            raise ModelError(f"the time to drain is {self.drain_s} s; it cannot be negative")

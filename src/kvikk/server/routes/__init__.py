@@ -1,0 +1,1 @@
+"""One file a route, or a pair of routes on one thing."""

@@ -1,0 +1,44 @@
+"""``GET /v1/kvikk/cache`` and ``POST /v1/kvikk/cache/reset``: the KV cache, seen and emptied."""
+
+import asyncio
+from dataclasses import asdict
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvikk.engine.engine import Engine
+from kvikk.server.replies import json_response
+from kvikk.server.service import Service
+
+router = APIRouter()
+
+
+@router.get("/v1/kvikk/cache")
+async def cache(request: Request) -> Response:
+    """Blocks by state, in all and by group: live + cached + empty = total."""
+    service: Service = request.app.state.service
+    stats = service.worker.stats()
+    groups = [asdict(group) for group in stats.groups]
+    names = ("total_blocks", "live_blocks", "cached_blocks", "empty_blocks")
+    sums = {name: sum(group[name] for group in groups) for name in names}
+    return json_response({**sums, "block_size": stats.block_size, "groups": groups})
+
+
+@router.post("/v1/kvikk/cache/reset")
+async def reset(request: Request) -> Response:
+    """Forget all that was computed: what was dropped, and what running requests still hold.
+
+    Nothing computed before is hit after it. ``complete`` says whether every block is empty now; the
+    ``held_blocks`` become empty when the ``held_by_requests`` requests end.
+    """
+    service: Service = request.app.state.service
+    result = await asyncio.wrap_future(service.worker.call(Engine.reset_cache))
+    return json_response(
+        {
+            "complete": result.complete,
+            "dropped_blocks": result.dropped_blocks,
+            "held_blocks": result.held_blocks,
+            "held_by_requests": len(result.held_by),
+        }
+    )

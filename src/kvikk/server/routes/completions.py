@@ -1,0 +1,58 @@
+"""``POST /v1/completions``."""
+
+import time
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvikk.server.answers import Answer
+from kvikk.server.bodies import read_json
+from kvikk.server.service import Service
+from kvikk.wire.chat_completions import FinishReason
+from kvikk.wire.completions import Completion, CompletionRequest
+from kvikk.wire.usage import Usage
+
+router = APIRouter()
+
+
+@router.post("/v1/completions")
+async def completions(request: Request) -> Response:
+    """Continue a text, or token ids."""
+    service: Service = request.app.state.service
+    completion = CompletionRequest.from_json(
+        await read_json(request, service.options.max_body_bytes)
+    )
+    fields, prompt = completion.generation, completion.prompt
+    service.check_model(fields.model)
+    request_id, mailbox = service.submit(
+        await service.tokenize_text(prompt) if isinstance(prompt, str) else prompt,
+        fields,
+        id_prefix="cmpl",
+        prompt_parameter="prompt",
+        tenant_salt=request.state.tenant_salt,
+    )
+    form = _CompletionFormat(request_id, int(time.time()), service.model.id)
+    return Answer(
+        service,
+        request_id,
+        mailbox,
+        form,
+        stream=fields.stream,
+        include_usage=fields.include_usage,
+    )
+
+
+class _CompletionFormat:
+    def __init__(self, request_id: str, created: int, model: str) -> None:
+        self._head = (request_id, created, model)
+
+    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
+        return Completion(*self._head, text, finish_reason, usage).to_json()
+
+    def piece(self, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
+        return Completion(*self._head, text, finish_reason, None).to_json()
+
+    def usage(self, usage: Usage) -> dict[str, Any]:
+        return Completion(*self._head, None, None, usage).to_json()

@@ -1,0 +1,115 @@
+"""``kvikk serve``: load, listen, and on SIGTERM finish what runs."""
+
+import asyncio
+import gc
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from kvikk.engine.loading import load_engine
+from kvikk.errors import ModelError
+from kvikk.server.app import create_app
+from kvikk.server.options import ServerOptions
+from kvikk.server.report import memory_table
+from kvikk.server.service import Service
+
+# After the answers are done: connections that do not read what was sent are cut.
+_LAST_BYTES_S = 5
+
+
+def run_server(options: ServerOptions) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ModelError if the model or the address is unusable.
+
+    The memory plan and the address go to standard error. The first signal drains: new requests get
+    503, running answers finish within ``options.drain_s``; the second one cuts them off.
+    """
+    listener = _listen(options.host, options.port)  # before the wait for the model
+    loaded = load_engine(options.engine, progress=lambda line: _say(f"{line} …"))
+    _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
+    _say(memory_table(loaded.memory))
+    # The vocabulary and the kernels are hundreds of thousands of objects that stay: the collector
+    # shall not walk over them again and again between two tokens.
+    gc.collect()
+    gc.freeze()
+    DrainingServer(create_app(loaded, options), options, listener).run()
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn, with an end that lets running answers finish while new requests are told 503."""
+
+    def __init__(self, app: FastAPI, options: ServerOptions, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                timeout_keep_alive=60,
+                timeout_graceful_shutdown=_LAST_BYTES_S,
+                server_header=False,
+            )
+        )
+        self._service: Service = app.state.service
+        self._options = options
+        self._listener = listener
+        self._drain: asyncio.Task[None] | None = None
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on the listener until the end."""
+        super().run(sockets or [self._listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say where."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        _say(f"listening on {_url(self._listener)}")
+        if not self._options.api_keys and not _is_loopback(self._listener):
+            _say("anybody who reaches this address may use it: choose --api-key")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first signal, stop on the second."""
+        if self._drain is None and not self.should_exit:
+            self._loop.call_soon_threadsafe(self._start_drain)
+        else:
+            self.should_exit = True
+            self.force_exit = sig == signal.SIGINT
+
+    def _start_drain(self) -> None:
+        if self._drain is None:
+            self._drain = self._loop.create_task(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        worker = self._service.worker
+        _say("draining: new requests are refused, running answers finish")
+        if not await asyncio.to_thread(worker.drain, self._options.drain_s):
+            _say(f"answers still running after {self._options.drain_s:g} s are cut off")
+        await asyncio.to_thread(worker.stop)
+        self.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ModelError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "choose another with --host or --port"
+        ) from None
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    host: str = listener.getsockname()[0]
+    return host.startswith("127.") or host == "::1"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
