@@ -37,7 +37,7 @@ def make_engine(
     block_size: int = 4,
     step_tokens: int = 16,
     max_running: int = 8,
-    max_queue: int = 64,
+    max_queue: int = 10_000,
     max_context_tokens: int = 64,
     prefix_caching: bool = True,
 ) -> tuple[Engine, ExactBackend]:
