@@ -1,8 +1,8 @@
 """A backend whose answers are right only if every block it reads holds what it should.
 
 It is a decoder reduced to what paging can get wrong. What it keeps for a token is a digest of the
-token, its position and *everything it may see*, read back through the block tables; the next
-token's logits are a digest of that. A wrong table, a stale or shared block, a missed copy, a position
+token, its position and *everything it may see*, read back through block tables; the next token's
+logits are a digest of that. A wrong table, a stale or shared block, a missed copy, a position
 off by one or a window given back too early changes the answer. ``answer`` computes the same with no
 blocks at all.
 """

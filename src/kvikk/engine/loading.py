@@ -102,4 +102,8 @@ def _make_backend(options: EngineOptions, progress: Progress) -> Backend:
         return ReferenceBackend()
     from kvikk.backends.cpu.backend import CpuBackend
 
-    return CpuBackend(options.threads)
+    def tell(name: str, done: int, total: int) -> None:
+        if done < total:
+            progress(f"compiling kernels, {done + 1} of {total}: {name}")
+
+    return CpuBackend(options.threads, tell)

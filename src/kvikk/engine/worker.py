@@ -152,7 +152,8 @@ class EngineWorker:
             jobs, self._jobs = self._jobs, []
         for job in jobs:
             job(None)
-        self._stats = self._engine.stats()
+        if jobs:
+            self._stats = self._engine.stats()
         return not self._stopping
 
     def _add(self, request: Request, arrived_s: float, failure: str | None) -> None:
