@@ -3,23 +3,24 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvikk.cli import options, report
 from kvikk.errors import RequestError
-from kvikk.wire.client import ChatClient, ChatPiece
-from kvikk.wire.usage import Usage
+
+if TYPE_CHECKING:
+    from kvikk.wire.client import ChatPiece
 
 Messages = list[dict[str, str]]
-Answer = Callable[[Messages], Iterator[ChatPiece]]
+Answer = Callable[[Messages], Iterator["ChatPiece"]]
 
 
 def chat(
     model: Annotated[
         str,
-        typer.Argument(metavar="[MODEL or URL]", help="A model, or a server's URL with its /v1."),
+        typer.Argument(metavar="MODEL or URL", help="A model, or a server's URL with its /v1."),
     ] = options.DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="A system message to begin with.")] = None,
     max_tokens: options.MaxTokens = 512,
@@ -48,10 +49,7 @@ def chat(
         "seed": seed,
     }
     if model.startswith(("http://", "https://")):
-        client = ChatClient(model, api_key, served_model)
-
-        def answer(messages: Messages) -> Iterator[ChatPiece]:
-            return client.stream(messages, **parameters)
+        answer = _remote(model, api_key, served_model, parameters)
     else:
         answer = _local(
             model,
@@ -68,9 +66,21 @@ def chat(
     _converse(answer, [] if system is None else [{"role": "system", "content": system}])
 
 
+def _remote(
+    url: str, api_key: str | None, served_model: str | None, parameters: dict[str, Any]
+) -> Answer:
+    """An answering function over somebody's server."""
+    from kvikk.wire.client import ChatClient
+
+    client = ChatClient(url, api_key, served_model)
+    return lambda messages: client.stream(messages, **parameters)
+
+
 def _local(model: str, engine: dict[str, Any], parameters: dict[str, Any]) -> Answer:
     """An answering function over an engine of our own."""
     from kvikk.engine.llm import LLM
+    from kvikk.wire.client import ChatPiece
+    from kvikk.wire.usage import Usage
 
     with report.waiting(model) as progress:
         llm = LLM(model, progress=progress, **engine)

@@ -10,7 +10,7 @@ DEFAULT_MODEL = "smollm2"
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="An alias (smollm2, gemma3-270m), a .gguf file, a model folder, or a hub id.",
     ),
 ]

@@ -1,1 +1,70 @@
 """``kvikk serve``: the HTTP server."""
+
+from typing import Annotated
+
+import typer
+
+from kvikk.cli import options
+
+
+def serve(
+    model: options.Model = options.DEFAULT_MODEL,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8000,
+    backend: options.Backend = "auto",
+    threads: options.Threads = None,
+    kv_memory: options.KvMemory = None,
+    kv_dtype: options.KvDtype = None,
+    block_size: options.BlockSize = 32,
+    max_context: options.MaxContext = None,
+    no_prefix_cache: options.NoPrefixCache = False,
+    chat_template: options.ChatTemplate = None,
+    step_tokens: Annotated[
+        int,
+        typer.Option(help="Tokens of one step: the longest stall that a long prompt causes."),
+    ] = 256,
+    max_running: Annotated[int, typer.Option(help="Requests that run at once.")] = 64,
+    max_queue: Annotated[int, typer.Option(help="Requests that wait; more get a 429.")] = 256,
+    max_body: Annotated[
+        str, typer.Option(metavar="SIZE", help="Largest request body; a larger one gets a 413.")
+    ] = "4MiB",
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="KVIKK_API_KEYS",
+            help="A key that requests must bear. With several, each is a tenant of its own.",
+        ),
+    ] = None,
+    drain: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
+    ] = 60.0,
+) -> None:
+    """Serve a model over HTTP: Chat Completions, Completions, metrics."""
+    from kvikk.engine.options import EngineOptions
+    from kvikk.server.options import ServerOptions
+    from kvikk.server.serve import run_server
+    from kvikk.shapes.quantities import parse_bytes
+
+    engine = options.engine_options(
+        backend=backend,
+        threads=threads,
+        kv_memory=kv_memory,
+        kv_dtype=kv_dtype,
+        block_size=block_size,
+        max_context=max_context,
+        prefix_caching=not no_prefix_cache,
+        chat_template=chat_template,
+        step_tokens=step_tokens,
+        max_running=max_running,
+        max_queue=max_queue,
+    )
+    run_server(
+        ServerOptions(
+            engine=EngineOptions(model=model, **engine),
+            host=host,
+            port=port,
+            api_keys=tuple(api_key or ()),
+            max_body_bytes=parse_bytes(max_body),
+            drain_s=drain,
+        )
+    )
