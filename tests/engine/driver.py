@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvikk.backends.base import Plan
 from kvikk.engine.engine import Engine
@@ -30,32 +31,40 @@ class Answer:
         return None if self.last is None else self.last.finish_reason
 
 
-def make_engine(
+def plan(
     *,
     windows: Sequence[int | None] = (None,),
-    num_blocks: int | Sequence[int] = 64,
+    num_blocks: Sequence[int] = (64,),
     block_size: int = 4,
     step_tokens: int = 16,
     max_running: int = 8,
-    max_queue: int = 10_000,
     max_context_tokens: int = 64,
-    prefix_caching: bool = True,
-) -> tuple[Engine, ExactBackend]:
-    counts = [num_blocks] * len(windows) if isinstance(num_blocks, int) else num_blocks
-    plan = Plan(
+) -> Plan:
+    return Plan(
         groups(*windows),
-        tuple(counts),
+        tuple(num_blocks),
         block_size,
         "f32",
         max_batch_tokens=step_tokens,
         max_batch_sequences=max_running,
         max_context_tokens=max_context_tokens,
     )
+
+
+def make_engine(
+    *,
+    step_tokens: int = 16,
+    max_running: int = 8,
+    max_queue: int = 10_000,
+    prefix_caching: bool = True,
+    **sizes: Any,
+) -> tuple[Engine, ExactBackend]:
+    shape = plan(step_tokens=step_tokens, max_running=max_running, **sizes)
     backend = ExactBackend()
-    backend.load(None, plan)
+    backend.load(None, shape)
     engine = Engine(
         backend,
-        plan,
+        shape,
         model_digest=b"exact",
         vocabulary_size=VOCABULARY_SIZE,
         prefix_caching=prefix_caching,

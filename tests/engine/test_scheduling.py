@@ -29,7 +29,7 @@ def test_a_prompt_gets_the_same_answer_cold_and_from_the_cache() -> None:
 
 def test_a_preempted_requests_own_recompute_is_never_a_hit() -> None:
     # vllm#25780: 9 blocks hold one of these at full length; random prompts, so no true hit exists.
-    engine, backend = make_engine(num_blocks=9, max_context_tokens=36)
+    engine, backend = make_engine(num_blocks=(9,), max_context_tokens=36)
     requests = [request("a", range(10), None), request("b", range(30, 40), None)]
     answers = run(engine, requests)
     stats = engine.stats()
@@ -45,7 +45,7 @@ def test_a_preempted_requests_own_recompute_is_never_a_hit() -> None:
 
 def test_a_request_is_looked_up_once_in_the_figures_however_often_it_is_scheduled() -> None:
     # vllm#43736
-    engine, _ = make_engine(num_blocks=9, max_context_tokens=36)
+    engine, _ = make_engine(num_blocks=(9,), max_context_tokens=36)
     run(engine, [request(name, LONG[:10], None, salt=name.encode()) for name in "abcd"])
     stats = engine.stats()
     assert stats.preemptions > 0
@@ -55,14 +55,14 @@ def test_a_request_is_looked_up_once_in_the_figures_however_often_it_is_schedule
 @pytest.mark.parametrize("num_tokens", [36, 37, 200])
 def test_a_prompt_that_can_never_fit_is_refused_at_once(num_tokens: int) -> None:
     # inference-sim#963
-    engine, _ = make_engine(num_blocks=9, max_context_tokens=300)
+    engine, _ = make_engine(num_blocks=(9,), max_context_tokens=300)
     with pytest.raises(RequestError, match=f"{num_tokens} tokens.*the limit is 36"):
         engine.add(request("a", [1] * num_tokens))
     assert not engine.has_work
 
 
 def test_a_prompt_that_just_fits_is_served() -> None:
-    engine, _ = make_engine(num_blocks=9, max_context_tokens=300)
+    engine, _ = make_engine(num_blocks=(9,), max_context_tokens=300)
     last = run(engine, [request("a", [1] * 35, None)])["a"].last
     assert last is not None
     assert (last.finish_reason, last.usage.completion_tokens) == ("length", 1)
@@ -78,7 +78,7 @@ def test_an_empty_prompt_and_unknown_tokens_are_refused() -> None:
 @pytest.mark.parametrize("num_tokens", [1, 3, 4, 5, 8, 9, 16, 17])
 def test_answers_are_right_at_the_edges_of_blocks(num_tokens: int) -> None:
     # nano-vllm#144, #211, #217: fully cached prompts, preemption then a hit, the block's next token
-    engine, _ = make_engine(num_blocks=7, max_context_tokens=28)
+    engine, _ = make_engine(num_blocks=(7,), max_context_tokens=28)
     prompt = LONG[:num_tokens]
     for _ in range(2):
         answers = run(engine, [request("a", prompt, 9), request("b", prompt, 9)])
@@ -222,7 +222,7 @@ def test_a_step_holds_decodes_and_prefill_pieces_in_one_batch() -> None:
 
 
 def test_the_newest_gives_way_and_continues_where_it_was() -> None:
-    engine, _ = make_engine(num_blocks=9, max_context_tokens=36)
+    engine, _ = make_engine(num_blocks=(9,), max_context_tokens=36)
     answers: dict[str, Answer] = {}
     chance = SamplingParameters(temperature=1.0)
     generations = {
@@ -243,7 +243,7 @@ def test_the_newest_gives_way_and_continues_where_it_was() -> None:
 
 
 def test_a_long_prompt_is_not_let_in_on_the_blocks_of_its_first_piece() -> None:
-    engine, backend = make_engine(num_blocks=12, step_tokens=8, max_context_tokens=44)
+    engine, backend = make_engine(num_blocks=(12,), step_tokens=8, max_context_tokens=44)
     run(engine, [request("a", LONG[:20], 4), request("b", LONG[::-1][:30], 4)])
     assert engine.stats().preemptions == 0
     assert backend.computed_tokens == 23 + 33
@@ -251,7 +251,7 @@ def test_a_long_prompt_is_not_let_in_on_the_blocks_of_its_first_piece() -> None:
 
 def test_windows_give_back_blocks_so_that_a_small_pool_serves_a_long_answer() -> None:
     engine, _ = make_engine(
-        windows=(8,), num_blocks=5, step_tokens=8, max_context_tokens=200, max_running=4
+        windows=(8,), num_blocks=(5,), step_tokens=8, max_context_tokens=200, max_running=4
     )
     got = run(engine, [request("a", LONG, 100)])["a"]
     assert got.token_ids == answer(LONG, Generation(100), (8,), 200)[0]
@@ -273,7 +273,7 @@ def test_seeded_answers_do_not_depend_on_the_load() -> None:
     chance = SamplingParameters(temperature=1.0, top_k=20, top_p=0.9)
     quiet, _ = make_engine()
     expected = run(quiet, [request("x", LONG[:9], 20, sampling=chance, seed=5)])["x"].token_ids
-    busy, _ = make_engine(num_blocks=14, step_tokens=6, max_running=5, max_context_tokens=50)
+    busy, _ = make_engine(num_blocks=(14,), step_tokens=6, max_running=5, max_context_tokens=50)
     crowd = [request(f"c{i}", LONG[i : i + 11], 20, sampling=chance) for i in range(6)]
     seeded = request("x", LONG[:9], 20, sampling=chance, seed=5)
     answers = run(busy, [*crowd[:3], seeded, *crowd[3:]])
