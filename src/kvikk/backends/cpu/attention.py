@@ -1,0 +1,249 @@
+"""Attention over blocks, read where they lie.
+
+The context is cut at fixed positions into pieces of 256. Within a piece a row (one query head of one
+token) has a largest score m, a sum l of 2**(score - m), and a sum of values weighted by it. Pieces
+are joined in their order. The cuts depend on nothing but position, so that a row's bits do not
+depend on what else is computed with it, nor on who computes which piece.
+
+    slots of a piece     0        low                 high      256
+                         |  before |  seen by this row |  after  |
+                                     the window, and up to itself
+
+Slots outside [low, high) weigh exactly zero. A block holds its keys and values by KV head, in
+sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums:
+
+    keys      [head_dim / e][16 slots][e]       e elements fill 32 bits: 2 of bfloat16, 1 of float32
+    values    [16 slots / e][head_dim][e]
+
+Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
+
+This file is the walk; ``attention_plain`` and ``attention_avx512`` are its three steps.
+"""
+
+import numpy as np
+
+from kvikk.backends.cpu.attention_steps import softmax_row, tile_scores, tile_values
+from kvikk.backends.cpu.facts import (
+    tile_elements_per_word,
+    tile_head_dim,
+    tile_queries,
+    tile_rows,
+)
+from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.raw import float32s, int32s, int64s, records, uint32s
+from kvikk.backends.cpu.records import (
+    GROUP,
+    ITEM_FIELDS,
+    ITEM_PIECE,
+    ITEM_PIECE_END,
+    ITEM_SEQUENCE,
+    ITEM_SPLIT,
+    ITEM_TOKEN,
+    ITEM_TOKENS,
+    LAYER,
+    MODEL,
+)
+
+PIECE_SLOTS = 256
+SUB_BLOCK_SLOTS = 16
+_SUB_BLOCKS_PER_PIECE = PIECE_SLOTS // SUB_BLOCK_SLOTS
+# Sub-blocks asked for ahead of their use, a few KB.
+LOOKAHEAD = 4
+MAX_TILE_ROWS = 8
+MAX_ITEM_TOKENS = 16
+# The score of a row that has seen nothing yet.
+NOTHING_SEEN = np.float32(-1e30)
+
+
+def scratch_bytes(head_dim: int, num_queries: int) -> int:
+    """What one thread needs for one item; see ``attend`` for what lies where."""
+    item_rows = MAX_ITEM_TOKENS * num_queries
+    words = 2 * item_rows * (head_dim + 1) + MAX_TILE_ROWS * (head_dim + 2 * PIECE_SLOTS + 4)
+    return 4 * words + 8 * (_SUB_BLOCKS_PER_PIECE + LOOKAHEAD) + 4096
+
+
+@inner
+def join_piece(seen, total, piece_seen, piece_total):
+    """Join a piece to what came before it.
+
+    ``seen`` and ``piece_seen`` are (largest score, sum of weights); ``total`` and ``piece_total`` the
+    weighted sums of values. A piece of which a row sees nothing leaves it untouched.
+    """
+    if piece_seen[1] == 0:
+        return
+    largest = max(seen[0], piece_seen[0])
+    before, piece = np.exp2(seen[0] - largest), np.exp2(piece_seen[0] - largest)
+    seen[0] = largest
+    seen[1] = seen[1] * before + piece_seen[1] * piece
+    for i in range(len(total)):
+        total[i] = total[i] * before + piece_total[i] * piece
+
+
+@inner
+def _list_sub_blocks(addresses, layer, table, kv_head, first, end, last):
+    """Addresses of the keys of sub-blocks ``first … end - 1``, and of a few to be fetched ahead.
+
+    ``last`` is the last sub-block that the item may look at.
+    """
+    base = layer.keys + kv_head * layer.head_bytes
+    for index in range(end - first + LOOKAHEAD):
+        sub_block = min(first + index, last)
+        block = np.int64(table[sub_block // layer.sub_blocks])
+        within = sub_block % layer.sub_blocks
+        addresses[index] = base + block * layer.block_bytes + within * layer.sub_block_bytes
+
+
+def attend(
+    wide,
+    narrow,
+    model_address,
+    layer_address,
+    group_address,
+    queries_address,
+    item_index,
+    kv_head,
+    scratch,
+):
+    """One item of attention work for one KV head: its tokens against its pieces.
+
+    Writes finished rows to the model's ``attention``, or, of an item that is split between threads,
+    each piece to ``partials``. ``scratch`` is the thread's own:
+
+        queries [item rows][words] | totals [item rows][head_dim] | seen [item rows][2]
+        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2] | addresses
+    """
+    model = records(model_address, MODEL, 1)[0]
+    layer = records(layer_address, LAYER, 1)[0]
+    group = records(group_address, GROUP, 1)[0]
+    item = int64s(group.items + item_index * ITEM_FIELDS * 8, ITEM_FIELDS)
+    positions = int32s(model.positions, model.num_tokens)
+    first_token, num_tokens = item[ITEM_TOKEN], item[ITEM_TOKENS]
+    split = item[ITEM_SPLIT] != 0
+    table = int32s(
+        group.tables + item[ITEM_SEQUENCE] * group.table_columns * 4, group.table_columns
+    )
+    head_dim, num_queries = tile_head_dim(narrow), tile_queries(narrow)
+    words = head_dim // tile_elements_per_word(narrow)
+    num_rows = num_tokens * num_queries
+
+    queries = scratch
+    totals = queries + num_rows * words * 4
+    seen_at = totals + num_rows * head_dim * 4
+    scores = (seen_at + num_rows * 8 + 63) // 64 * 64
+    weights = scores + MAX_TILE_ROWS * PIECE_SLOTS * 4
+    piece_totals = weights + MAX_TILE_ROWS * PIECE_SLOTS * 4
+    piece_seen = piece_totals + MAX_TILE_ROWS * head_dim * 4
+    address_list = piece_seen + MAX_TILE_ROWS * 8
+    addresses = int64s(address_list, _SUB_BLOCKS_PER_PIECE + LOOKAHEAD)
+
+    for token in range(num_tokens):
+        source = queries_address + (first_token + token) * layer.num_heads * words * 4
+        source += kv_head * num_queries * words * 4
+        count = num_queries * words
+        uint32s(queries + token * count * 4, count)[:] = uint32s(source, count)
+    seen = float32s(seen_at, 2 * num_rows).reshape((num_rows, 2))
+    all_totals = float32s(totals, num_rows * head_dim).reshape((num_rows, head_dim))
+    seen[:, 0], seen[:, 1] = NOTHING_SEEN, np.float32(0)
+    all_totals[:] = np.float32(0)
+
+    last_position = np.int64(positions[first_token + num_tokens - 1])
+    for piece in range(item[ITEM_PIECE], item[ITEM_PIECE_END]):
+        start = piece * PIECE_SLOTS
+        row = 0
+        while row < num_rows:
+            is_wide = num_rows - row >= tile_rows(wide)
+            rows = tile_rows(wide) if is_wide else tile_rows(narrow)
+            # The sub-blocks that any row of the tile sees.
+            low_position = np.int64(positions[first_token + row // num_queries])
+            high_position = np.int64(positions[first_token + (row + rows - 1) // num_queries])
+            low = max(low_position + 1 - group.window, 0) if group.window > 0 else 0
+            first_slot = max(low - start, 0)
+            end_slot = min(high_position + 1 - start, PIECE_SLOTS)
+            if first_slot >= PIECE_SLOTS or end_slot <= 0:
+                row += rows
+                continue
+            first = first_slot // SUB_BLOCK_SLOTS
+            end = (end_slot + SUB_BLOCK_SLOTS - 1) // SUB_BLOCK_SLOTS
+            _list_sub_blocks(
+                addresses,
+                layer,
+                table,
+                kv_head,
+                piece * _SUB_BLOCKS_PER_PIECE + first,
+                piece * _SUB_BLOCKS_PER_PIECE + end,
+                last_position // SUB_BLOCK_SLOTS,
+            )
+            tile_queries_at = queries + row * words * 4
+            if is_wide:
+                tile_scores(
+                    wide, tile_queries_at, address_list, end - first, layer.value_offset, scores
+                )
+            else:
+                tile_scores(
+                    narrow, tile_queries_at, address_list, end - first, layer.value_offset, scores
+                )
+            for index in range(rows):
+                position = np.int64(positions[first_token + (row + index) // num_queries])
+                low = max(position + 1 - group.window, 0) if group.window > 0 else 0
+                offset = start + first * SUB_BLOCK_SLOTS
+                softmax_row(
+                    narrow,
+                    scores + index * PIECE_SLOTS * 4,
+                    end - first,
+                    low - offset,
+                    position + 1 - offset,
+                    weights + index * PIECE_SLOTS * 4,
+                    piece_seen + index * 8,
+                )
+            if is_wide:
+                tile_values(
+                    wide, address_list, end - first, layer.value_offset, weights, piece_totals
+                )
+            else:
+                tile_values(
+                    narrow, address_list, end - first, layer.value_offset, weights, piece_totals
+                )
+            for index in range(rows):
+                join_piece(
+                    seen[row + index],
+                    all_totals[row + index],
+                    float32s(piece_seen + index * 8, 2),
+                    float32s(piece_totals + index * head_dim * 4, head_dim),
+                )
+            row += rows
+
+    for row in range(num_rows):
+        token = first_token + row // num_queries
+        head = kv_head * num_queries + row % num_queries
+        if split:
+            slot = int64s(model.partial_slots, model.num_tokens * model.num_groups)[
+                layer.group * model.num_tokens + token
+            ]
+            slot += item[ITEM_PIECE] - first_piece(np.int64(positions[token]), group.window)
+            partial = partial_address(model.partials, slot, layer.num_heads, head, head_dim)
+            float32s(partial, 2)[:] = seen[row]
+            float32s(partial + 64, head_dim)[:] = all_totals[row]
+        else:
+            output = model.attention + (token * layer.num_heads + head) * head_dim * 4
+            finish_row(seen[row], all_totals[row], float32s(output, head_dim))
+    return np.int64(0)
+
+
+@inner
+def first_piece(position, window):
+    """The first piece that a token at ``position`` sees."""
+    return max(position + 1 - window, 0) // PIECE_SLOTS if window > 0 else 0
+
+
+@inner
+def partial_address(partials, slot, num_heads, head, head_dim):
+    """Where a split token's piece lies: (largest, sum) in a cache line, then the sum of values."""
+    return partials + (slot * num_heads + head) * (64 + head_dim * 4)
+
+
+@inner
+def finish_row(seen, total, output):
+    """From sums to an average."""
+    inverse = np.float32(1) / seen[1]
+    for i in range(len(output)):
+        output[i] = total[i] * inverse

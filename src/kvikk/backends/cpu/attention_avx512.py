@@ -1,0 +1,171 @@
+"""The three steps of attention over one piece, with AVX-512 and its bfloat16 dot product.
+
+A register of keys is one word of 16 slots: multiplied by that word of a query in every lane it adds
+to 16 scores. A register of values is 16 words of one slot (or pair of slots): multiplied by that
+slot's weight in every lane it adds to 16 elements of the result. Nothing is added across lanes.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kvikk.backends.cpu.facts import RowTile
+from kvikk.backends.cpu.vectors import Floats, Int, Loop, Vectors, Word64, Words
+
+_SLOTS = 16
+_PIECE_SLOTS = 256
+_LOOKAHEAD = 4
+_UNROLLED_WORDS = 16
+# Registers that hold sums; the other eight are for values and weights.
+_SUM_REGISTERS = 24
+
+
+def _dot(v: Vectors, tile: RowTile, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """``total`` plus the dot products of the words of a and b; ``Words`` that hold numbers."""
+    if tile.kv_dtype == "bf16":
+        return v.dot_bfloats(total, a, b)
+    builder = v.builder
+    return v.multiply_add(builder.bitcast(a, Floats), builder.bitcast(b, Floats), total)
+
+
+@intrinsic
+def tile_scores(
+    typing_context: Any,
+    tile: Any,
+    queries: Any,
+    addresses: Any,
+    num_sub_blocks: Any,
+    value_offset: Any,
+    scores: Any,
+) -> Any:
+    """See ``attention_steps.tile_scores``."""
+    facts: RowTile = tile.value
+    words = facts.head_dim // facts.elements_per_word
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        v = Vectors(builder)
+        queries, addresses, num_sub_blocks, value_offset, scores = arguments[1:]
+        with Loop(v, num_sub_blocks, []) as sub_block:
+            entry = v.add(addresses, v.times(sub_block.index, 8))
+            keys = v.load(Word64, entry)
+            # Fetch keys some sub-blocks ahead; near the end, the first values instead.
+            ahead = v.add(sub_block.index, _LOOKAHEAD)
+            beyond = builder.sub(ahead, num_sub_blocks)
+            values = v.add(v.load(Word64, addresses, v.times(beyond, 8)), value_offset)
+            more_keys = builder.icmp_signed("<", beyond, v.integer(0))
+            values = builder.select(more_keys, keys, values)
+            fetched = builder.select(more_keys, v.load(Word64, entry, 8 * _LOOKAHEAD), values)
+            with Loop(v, v.integer(words // _UNROLLED_WORDS), [v.floats(0.0)] * facts.rows) as part:
+                key_part = v.add(keys, v.times(part.index, 64 * _UNROLLED_WORDS))
+                fetched_part = v.add(fetched, v.times(part.index, 64 * _UNROLLED_WORDS))
+                query_part = v.add(queries, v.times(part.index, 4 * _UNROLLED_WORDS))
+                for word in range(_UNROLLED_WORDS):
+                    key = v.load(Words, key_part, 64 * word)
+                    v.prefetch(fetched_part, 64 * word)
+                    for row in range(facts.rows):
+                        query = v.splat_load(Int, query_part, 4 * (row * words + word))
+                        part.carried[row] = _dot(v, facts, part.carried[row], key, query)
+            out = v.add(scores, v.times(sub_block.index, 64))
+            for row in range(facts.rows):
+                v.store(part.carried[row], out, 4 * _PIECE_SLOTS * row)
+        return v.integer(0)
+
+    return types.int64(tile, *[types.int64] * 5), emit
+
+
+@intrinsic
+def softmax_row(
+    typing_context: Any,
+    tile: Any,
+    scores: Any,
+    num_sub_blocks: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    seen: Any,
+) -> Any:
+    """See ``attention_steps.softmax_row``."""
+    facts: RowTile = tile.value
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        v = Vectors(builder)
+        scores, num_sub_blocks, low, high, weights, seen = arguments[1:]
+        low, high = (v.splat(builder.trunc(limit, Int)) for limit in (low, high))
+        lane = ir.Constant(Words, [ir.Constant(Int, i) for i in range(_SLOTS)])
+
+        def is_seen(index: ir.Value) -> ir.Value:
+            slot = builder.add(v.splat(builder.trunc(v.times(index, _SLOTS), Int)), lane)
+            return builder.and_(
+                builder.icmp_signed(">=", slot, low), builder.icmp_signed("<", slot, high)
+            )
+
+        with Loop(v, num_sub_blocks, [v.floats(-1e30)]) as loop:
+            score = v.load(Floats, scores, v.times(loop.index, 64))
+            score = builder.select(is_seen(loop.index), score, v.floats(-1e30))
+            loop.carried = [v.maximum(loop.carried[0], score)]
+        largest = v.largest(loop.carried[0])
+        largest_everywhere = v.splat(largest)
+        with Loop(v, num_sub_blocks, [v.floats(0.0)]) as loop:
+            score = v.load(Floats, scores, v.times(loop.index, 64))
+            power = v.exp2(builder.fsub(score, largest_everywhere))
+            weight = builder.select(is_seen(loop.index), power, v.floats(0.0))
+            if facts.kv_dtype == "bf16":
+                rounded = v.bfloats(weight)
+                v.store(rounded, weights, v.times(loop.index, 32))
+                weight = v.floats_of_bfloats(rounded)
+            else:
+                v.store(weight, weights, v.times(loop.index, 64))
+            loop.carried = [builder.fadd(loop.carried[0], weight)]
+        v.store(largest, seen)
+        v.store(v.sum(loop.carried[0]), seen, 4)
+        return v.integer(0)
+
+    return types.int64(tile, *[types.int64] * 6), emit
+
+
+@intrinsic
+def tile_values(
+    typing_context: Any,
+    tile: Any,
+    addresses: Any,
+    num_sub_blocks: Any,
+    value_offset: Any,
+    weights: Any,
+    totals: Any,
+) -> Any:
+    """See ``attention_steps.tile_values``. The result's columns are done a slice at a time."""
+    facts: RowTile = tile.value
+    registers = facts.head_dim // _SLOTS
+    limit = _SUM_REGISTERS // facts.rows
+    width = max(n for n in range(1, limit + 1) if registers % n == 0)
+    units = _SLOTS // facts.elements_per_word
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        v = Vectors(builder)
+        addresses, num_sub_blocks, value_offset, weights, totals = arguments[1:]
+        for first in range(0, registers, width):
+            with Loop(v, num_sub_blocks, [v.floats(0.0)] * (facts.rows * width)) as loop:
+                sums = loop.carried
+                entry = v.add(addresses, v.times(loop.index, 8))
+                values = v.add(v.load(Word64, entry), value_offset)
+                fetched = v.add(v.load(Word64, entry, 8 * _LOOKAHEAD), value_offset)
+                row_weights = v.add(weights, v.times(loop.index, 4 * units))
+                for unit in range(units):
+                    offsets = [64 * (unit * registers + first + i) for i in range(width)]
+                    columns = [v.load(Words, values, offset) for offset in offsets]
+                    for offset in offsets:
+                        v.prefetch(fetched, offset)
+                    for row in range(facts.rows):
+                        weight = v.splat_load(Int, row_weights, 4 * (_PIECE_SLOTS * row + unit))
+                        for i in range(width):
+                            place = row * width + i
+                            sums[place] = _dot(v, facts, sums[place], columns[i], weight)
+            for row in range(facts.rows):
+                for i in range(width):
+                    offset = 4 * facts.head_dim * row + 64 * (first + i)
+                    v.store(loop.carried[row * width + i], totals, offset)
+        return v.integer(0)
+
+    return types.int64(tile, *[types.int64] * 5), emit

@@ -1,0 +1,108 @@
+"""Around attention: heads are normed and rotated, keys and values go to their blocks, pieces meet."""
+
+import numpy as np
+
+from kvikk.backends.cpu.attention import (
+    NOTHING_SEEN,
+    PIECE_SLOTS,
+    SUB_BLOCK_SLOTS,
+    finish_row,
+    first_piece,
+    join_piece,
+    partial_address,
+)
+from kvikk.backends.cpu.attention_steps import bfloat_of_float
+from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.raw import float32s, int32s, int64s, uint16s, uint32s
+from kvikk.backends.cpu.rows import norm_row
+
+
+@inner
+def prepare_head(model, layer, token, source, norm, out):
+    """One head's vector from ``source`` to ``out``, normed if there is a norm, and rotated.
+
+    Element i turns with element i + rotated / 2.
+    """
+    inputs = float32s(source, layer.head_dim)
+    outputs = float32s(out, layer.head_dim)
+    if norm != 0:
+        norm_row(model, source, norm, layer.head_dim, layer.head_dim, out)
+    else:
+        outputs[:] = inputs
+    half = layer.rotated // 2
+    turns = layer.rotations + token * layer.rotation_bytes
+    cosines, sines = float32s(turns, half), float32s(turns + 4 * half, half)
+    first, second = outputs[:half], outputs[half : 2 * half]
+    for i in range(half):
+        x, y = first[i], second[i]
+        first[i] = x * cosines[i] - y * sines[i]
+        second[i] = y * cosines[i] + x * sines[i]
+
+
+@inner
+def store_query(layer, values, scale, out):
+    """A query head, scaled, in the blocks' own type."""
+    inputs = float32s(values, layer.head_dim)
+    if layer.bfloats != 0:
+        halves = uint16s(out, layer.head_dim)
+        for i in range(layer.head_dim):
+            halves[i] = bfloat_of_float(inputs[i] * scale)
+    else:
+        singles = float32s(out, layer.head_dim)
+        for i in range(layer.head_dim):
+            singles[i] = inputs[i] * scale
+
+
+@inner
+def store_key_value(layer, block, slot, kv_head, key, value):
+    """One token's key and value into slot ``slot`` of a block. See ``attention`` for the layout.
+
+    The first token of a sub-block clears the rest of it: what another sequence left there is
+    weighed with zero, but zero times infinity would not be zero.
+    """
+    sub_block, lane = slot // SUB_BLOCK_SLOTS, slot % SUB_BLOCK_SLOTS
+    keys = layer.keys + block * layer.block_bytes + kv_head * layer.head_bytes
+    keys += sub_block * layer.sub_block_bytes
+    values = keys + layer.value_offset
+    head_dim = layer.head_dim
+    if lane == 0:
+        uint32s(keys, layer.sub_block_bytes // 4)[:] = np.uint32(0)
+        uint32s(values, layer.sub_block_bytes // 4)[:] = np.uint32(0)
+    key_row, value_row = float32s(key, head_dim), float32s(value, head_dim)
+    if layer.bfloats != 0:
+        count = SUB_BLOCK_SLOTS * head_dim
+        key_halves, value_halves = uint16s(keys, count), uint16s(values, count)
+        for i in range(head_dim):
+            key_place = (i // 2 * SUB_BLOCK_SLOTS + lane) * 2 + i % 2
+            key_halves[key_place] = bfloat_of_float(key_row[i])
+            value_place = (lane // 2 * head_dim + i) * 2 + lane % 2
+            value_halves[value_place] = bfloat_of_float(value_row[i])
+    else:
+        key_singles = float32s(keys, SUB_BLOCK_SLOTS * head_dim)
+        float32s(values + lane * head_dim * 4, head_dim)[:] = value_row
+        for i in range(head_dim):
+            key_singles[i * SUB_BLOCK_SLOTS + lane] = key_row[i]
+
+
+@inner
+def attention_row(model, layer, group, token, scratch):
+    """The address of a token's finished attention row; a split token's pieces are joined first."""
+    width = layer.num_heads * layer.head_dim
+    slots = int64s(model.partial_slots, model.num_groups * model.num_tokens)
+    slot = slots[layer.group * model.num_tokens + token]
+    if slot < 0:
+        return model.attention + token * width * 4
+    position = np.int64(int32s(model.positions, model.num_tokens)[token])
+    num_pieces = position // PIECE_SLOTS + 1 - first_piece(position, group.window)
+    seen = np.empty(2, np.float32)
+    for head in range(layer.num_heads):
+        output = float32s(scratch + head * layer.head_dim * 4, layer.head_dim)
+        seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
+        output[:] = np.float32(0)
+        for piece in range(num_pieces):
+            partial = partial_address(
+                model.partials, slot + piece, layer.num_heads, head, layer.head_dim
+            )
+            join_piece(seen, output, float32s(partial, 2), float32s(partial + 64, layer.head_dim))
+        finish_row(seen, output, output)
+    return scratch

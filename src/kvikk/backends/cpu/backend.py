@@ -1,0 +1,148 @@
+"""The CPU backend: a decoder on paged blocks, at the speed of memory.
+
+It plans where everything lies, compiles what the decoder needs, and from then on a step is one call
+into compiled code that walks all layers with all threads (``step``).
+"""
+
+from collections.abc import Sequence
+from threading import Lock
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.backends import sampling
+from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
+from kvikk.backends.cpu.blocks import BlockStore, block_bytes
+from kvikk.backends.cpu.features import choose_path
+from kvikk.backends.cpu.jit import SOURCE_DIGEST
+from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
+from kvikk.backends.cpu.layout import WeightLayout
+from kvikk.backends.cpu.step import run_step
+from kvikk.backends.cpu.workspace import Workspace
+from kvikk.models.decoder import Decoder
+
+# One step at a time in a process: the threads spin for each other, and numba's own work queue
+# cannot be entered twice.
+_ONE_STEP = Lock()
+
+
+class CpuBackend:
+    """A ``Backend`` on the CPU's cores.
+
+    ``num_threads`` None takes one thread a core that this process may use.
+    """
+
+    name = "cpu"
+
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        compile_progress: CompileProgress = lambda name, done, total: None,
+    ) -> None:
+        self._path = choose_path()
+        available = numba.config.NUMBA_NUM_THREADS
+        self._num_threads = max(1, min(num_threads or available, available))
+        self._compile_progress = compile_progress
+
+    @property
+    def numerics(self) -> str:
+        """The code path and a digest of the kernels' source."""
+        return f"cpu-{self._path}-{SOURCE_DIGEST}"
+
+    def memory_use(self, decoder: Decoder, plan: Plan) -> MemoryUse:
+        """Exactly what ``load`` will take."""
+        weights = WeightLayout(decoder)
+        workspace = Workspace(decoder, weights, plan, self._num_threads)
+        return MemoryUse(
+            weight_bytes=weights.region.num_bytes,
+            activation_bytes=workspace.region.num_bytes,
+            block_bytes=tuple(block_bytes(group, plan) for group in plan.groups),
+        )
+
+    def load(self, decoder: Decoder, plan: Plan) -> None:
+        """Compile what is not in the cache yet, lay out the weights, allocate the blocks."""
+        self._plan, self._vocabulary_size = plan, decoder.vocabulary_size
+        weights = WeightLayout(decoder)
+        self._workspace = Workspace(decoder, weights, plan, self._num_threads)
+        self._blocks = tuple(
+            BlockStore(group, num_blocks, plan)
+            for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
+        )
+        kernels = compile_kernels(
+            decoder, weights, plan.kv_dtype, self._path, self._compile_progress
+        )
+        weights.fill()
+        self._weights = weights.region
+        self._tables = self._workspace.connect(self._blocks, kernels)
+        self._logits = self._workspace.logits()
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Run one step. Raises ValueError for a batch that no plan allows, before anything runs."""
+        for copy in batch.copies:
+            self._blocks[copy.group].copy(copy.source, copy.target)
+        tables = self._tables
+        token_ids, positions = _int32s(batch.token_ids), _int32s(batch.positions)
+        sequences, logits_rows = _int32s(batch.sequence_rows), _int32s(batch.logits_rows)
+        if not 0 < len(positions) <= self._plan.max_batch_tokens or not (
+            len(token_ids) == len(positions) == len(sequences)
+        ):
+            raise ValueError(
+                f"a batch of {len(token_ids)} tokens, {len(positions)} positions and "
+                f"{len(sequences)} sequence rows; the plan allows 1 to "
+                f"{self._plan.max_batch_tokens} of each"
+            )
+        block_tables = [_int32s(table) for table in batch.block_tables]
+        for group, table in zip(tables.groups, block_tables, strict=True):
+            group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
+        logits = self._logits
+        if len(logits_rows) > len(logits):  # more than the plan speaks of: measurements ask for it
+            logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
+        tables.jobs[-1]["outputs"] = logits.ctypes.data
+        with _ONE_STEP:
+            problem = prepare(
+                tables.model,
+                tables.groups,
+                token_ids,
+                positions,
+                sequences,
+                logits_rows,
+                min(len(table) for table in block_tables),
+                self._plan.block_size,
+                self._vocabulary_size,
+                self._plan.max_context_tokens,
+            )
+            if problem != SOUND:
+                raise ValueError(PROBLEMS[problem])
+            run_step(
+                self._num_threads,
+                tables.model,
+                tables.layers,
+                tables.phases,
+                tables.jobs,
+                tables.groups,
+                tables.rotations,
+            )
+        return logits[: len(logits_rows), : self._vocabulary_size]
+
+    def sample(
+        self,
+        logits: NDArray[np.float32],
+        parameters: Sequence[SamplingParameters],
+        uniforms: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Choose one token a row."""
+        return sampling.sample(logits, parameters, uniforms)
+
+    def read(self, group: int, blocks: Sequence[int]) -> bytes:
+        """The blocks' bytes one after another, as they lie."""
+        return self._blocks[group].read(blocks)
+
+    def write(self, group: int, blocks: Sequence[int], data: bytes) -> None:
+        """The inverse of ``read``. Raises ValueError if the length does not fit."""
+        self._blocks[group].write(blocks, data)
+
+
+def _int32s(values: NDArray[np.integer]) -> NDArray[np.int32]:
+    return np.ascontiguousarray(values, np.int32)

@@ -1,0 +1,190 @@
+"""From a batch to work: what is checked before a kernel may follow a table, and how it is cut up.
+
+A batch that would lead outside of memory is refused here, whoever made it: compiled code checks
+nothing. The cost at one token is about a microsecond.
+"""
+
+import numpy as np
+
+from kvikk.backends.cpu.attention import MAX_ITEM_TOKENS, PIECE_SLOTS, SUB_BLOCK_SLOTS, first_piece
+from kvikk.backends.cpu.jit import entry, inner
+from kvikk.backends.cpu.raw import int32s, int64s
+from kvikk.backends.cpu.records import (
+    ITEM_FIELDS,
+    ITEM_PIECE,
+    ITEM_PIECE_END,
+    ITEM_SEQUENCE,
+    ITEM_SPLIT,
+    ITEM_TOKEN,
+    ITEM_TOKENS,
+)
+
+# Of a step with no more single-token sequences than this, contexts are split between threads.
+MAX_SPLIT_SEQUENCES = 8
+# Below this many tokens in a step, attention is cut finer, so that no thread waits for another.
+_MANY_TOKENS = 128
+_FEW_ITEM_TOKENS = 4
+
+PROBLEMS = (
+    "",
+    "sequences must be numbered 0, 1, … in the order of their tokens",
+    "a sequence's positions must be consecutive",
+    "a position is negative or beyond the planned context",
+    "a token id is outside of the vocabulary",
+    "a block table has no block for a position that is read or written",
+    "rows that want logits must be ascending and inside the batch",
+)
+(
+    SOUND,
+    BAD_SEQUENCES,
+    BAD_POSITIONS,
+    BAD_RANGE,
+    BAD_TOKEN,
+    BAD_TABLE,
+    BAD_LOGITS_ROWS,
+) = range(len(PROBLEMS))
+
+
+@inner
+def _check(token_ids, positions, sequences, logits_rows, num_sequences, vocabulary, max_context):
+    """The first problem with everything but the tables."""
+    for token in range(len(positions)):
+        before = sequences[token - 1] if token > 0 else np.int32(-1)
+        if sequences[token] == before:
+            if positions[token] != positions[token - 1] + 1:
+                return BAD_POSITIONS
+        elif sequences[token] != before + 1:
+            return BAD_SEQUENCES
+        if positions[token] < 0 or positions[token] >= max_context:
+            return BAD_RANGE
+        if token_ids[token] < 0 or token_ids[token] >= vocabulary:
+            return BAD_TOKEN
+    if sequences[-1] >= num_sequences:
+        return BAD_SEQUENCES
+    for index in range(len(logits_rows)):
+        before = logits_rows[index - 1] if index > 0 else np.int32(-1)
+        if logits_rows[index] <= before or logits_rows[index] >= len(positions):
+            return BAD_LOGITS_ROWS
+    return SOUND
+
+
+@inner
+def _tables_are_sound(group, positions, sequences, block_size):
+    """Whether every position that a token may read or write has a block."""
+    token = 0
+    while token < len(positions):
+        end = token + 1
+        while end < len(positions) and sequences[end] == sequences[token]:
+            end += 1
+        first = np.int64(positions[token])
+        first = max(first + 1 - group.window, 0) if group.window > 0 else np.int64(0)
+        last_block = np.int64(positions[end - 1]) // block_size
+        if last_block >= group.table_columns:
+            return False
+        row = np.int64(sequences[token]) * group.table_columns * 4
+        table = int32s(group.tables + row, group.table_columns)
+        for index in range(first // block_size, last_block + 1):
+            if table[index] < 0 or table[index] >= group.num_blocks:
+                return False
+        token = end
+    return True
+
+
+@inner
+def _add_item(group, token, num_tokens, sequence, piece, piece_end, split):
+    item = int64s(group.items + group.num_items * ITEM_FIELDS * 8, ITEM_FIELDS)
+    item[ITEM_TOKEN], item[ITEM_TOKENS], item[ITEM_SEQUENCE] = token, num_tokens, sequence
+    item[ITEM_PIECE], item[ITEM_PIECE_END], item[ITEM_SPLIT] = piece, piece_end, split
+    group.num_items += 1
+
+
+@inner
+def _list_items(model, group, positions, sequences, partial_slots):
+    """Cut one group's attention into items, the last and longest of a sequence first.
+
+    ``partial_slots`` gets each token's first slot for pieces, or -1 if it is not split.
+    """
+    group.num_items = 0
+    partial_slots[:] = -1
+    num_single = 0
+    for token in range(len(positions)):
+        opens = token == 0 or sequences[token] != sequences[token - 1]
+        closes = token + 1 == len(positions) or sequences[token + 1] != sequences[token]
+        num_single += 1 if opens and closes else 0
+    item_tokens = MAX_ITEM_TOKENS if len(positions) >= _MANY_TOKENS else _FEW_ITEM_TOKENS
+    num_split = 0
+    end = len(positions)
+    while end > 0:
+        start = end - 1
+        sequence = np.int64(sequences[start])
+        while start > 0 and end - start < item_tokens and sequences[start - 1] == sequence:
+            start -= 1
+        is_first = start == 0 or sequences[start - 1] != sequence
+        is_last = end == len(positions) or sequences[end] != sequence
+        first = first_piece(np.int64(positions[start]), group.window)
+        piece_end = np.int64(positions[end - 1]) // PIECE_SLOTS + 1
+        single = end - start == 1 and is_first and is_last
+        if single and num_single <= MAX_SPLIT_SEQUENCES and piece_end - first > 1:
+            partial_slots[start] = num_split * model.max_pieces
+            num_split += 1
+            for piece in range(piece_end - 1, first - 1, -1):
+                _add_item(group, start, 1, sequence, piece, piece + 1, 1)
+        else:
+            _add_item(group, start, end - start, sequence, first, piece_end, 0)
+        end = start
+
+
+@inner
+def _list_runs(model, positions, sequences):
+    """Where runs of tokens begin that lie in one sub-block of one sequence, and where the last ends."""
+    runs = int64s(model.runs, len(positions) + 1)
+    num_runs = 0
+    for token in range(len(positions)):
+        if (
+            token == 0
+            or sequences[token] != sequences[token - 1]
+            or positions[token] % SUB_BLOCK_SLOTS == 0
+        ):
+            runs[num_runs] = token
+            num_runs += 1
+    runs[num_runs] = len(positions)
+    model.num_runs = num_runs
+
+
+@entry()
+def prepare(
+    model_table,
+    groups,
+    token_ids,
+    positions,
+    sequences,
+    logits_rows,
+    num_sequences,
+    block_size,
+    vocabulary_size,
+    max_context,
+):
+    """Check a batch and cut it up; returns a problem's number, 0 for none.
+
+    ``groups`` know their tables already. After a problem nothing may be run.
+    """
+    problem = _check(
+        token_ids, positions, sequences, logits_rows, num_sequences, vocabulary_size, max_context
+    )
+    if problem != SOUND:
+        return problem
+    model = model_table[0]
+    model.num_tokens = len(positions)
+    model.num_logits = len(logits_rows)
+    model.token_ids, model.positions = token_ids.ctypes.data, positions.ctypes.data
+    model.sequences, model.logits_rows = sequences.ctypes.data, logits_rows.ctypes.data
+    slots = int64s(model.partial_slots, len(groups) * len(positions))
+    for index in range(len(groups)):
+        group = groups[index]
+        if not _tables_are_sound(group, positions, sequences, block_size):
+            return BAD_TABLE
+        first = index * len(positions)
+        _list_items(model, group, positions, sequences, slots[first : first + len(positions)])
+    _list_runs(model, positions, sequences)
+    int64s(model.counters, model.num_counters * 8)[:] = 0
+    return SOUND

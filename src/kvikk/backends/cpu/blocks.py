@@ -1,0 +1,82 @@
+"""The physical blocks of one cache group: one contiguous run of bytes a block.
+
+    block    [layer of the group][KV head][keys | values]       see ``attention`` for the inside
+
+so that a tier reads or writes a block as it lies.
+"""
+
+from collections.abc import Sequence
+
+from kvikk.backends.base import Plan
+from kvikk.backends.cpu.attention import SUB_BLOCK_SLOTS
+from kvikk.backends.cpu.memory import Region
+from kvikk.errors import ModelError
+from kvikk.models.decoder import Attention
+from kvikk.shapes.shape import CacheGroup
+
+_ELEMENT_BYTES = {"f32": 4, "bf16": 2}
+
+
+def block_bytes(group: CacheGroup, plan: Plan) -> int:
+    """Bytes of one block of ``group``; ModelError for a plan that this backend cannot keep."""
+    if plan.kv_dtype not in _ELEMENT_BYTES:
+        raise ModelError(
+            f"KV of type {plan.kv_dtype}: the CPU backend keeps {' or '.join(_ELEMENT_BYTES)}"
+        )
+    if plan.block_size % SUB_BLOCK_SLOTS or plan.block_size <= 0:
+        raise ModelError(
+            f"a block size of {plan.block_size}: the CPU backend needs a multiple of "
+            f"{SUB_BLOCK_SLOTS} tokens"
+        )
+    if group.key_elements != group.value_elements:
+        raise ModelError("the CPU backend needs keys and values of one size")
+    return group.elements_per_token * plan.block_size * _ELEMENT_BYTES[plan.kv_dtype]
+
+
+class BlockStore:
+    """``num_blocks`` blocks of one group."""
+
+    def __init__(self, group: CacheGroup, num_blocks: int, plan: Plan) -> None:
+        self.block_bytes = block_bytes(group, plan)
+        self.num_blocks = num_blocks
+        self._token_bytes = 2 * plan.block_size * _ELEMENT_BYTES[plan.kv_dtype]
+        self._layer_bytes = self.block_bytes // len(group.layers)
+        self._region = Region()
+        self._offset = self._region.place(num_blocks * self.block_bytes)
+        self._region.allocate()
+        self._bytes = self._region.bytes_at(self._offset, num_blocks * self.block_bytes).reshape(
+            num_blocks, self.block_bytes
+        )
+
+    def layer_address(self, index: int) -> int:
+        """Where the group's layer ``index`` begins in block 0."""
+        return self._region.address(self._offset) + index * self._layer_bytes
+
+    def head_bytes(self, attention: Attention) -> int:
+        """Bytes of one KV head of a layer in a block: its keys, then its values."""
+        return self._token_bytes * attention.head_dim
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one block over another."""
+        self._bytes[self._checked(target)] = self._bytes[self._checked(source)]
+
+    def read(self, blocks: Sequence[int]) -> bytes:
+        """The blocks' bytes one after another."""
+        return b"".join(self._bytes[self._checked(block)].tobytes() for block in blocks)
+
+    def write(self, blocks: Sequence[int], data: bytes) -> None:
+        """The inverse of ``read``."""
+        if len(data) != len(blocks) * self.block_bytes:
+            raise ValueError(
+                f"{len(blocks)} blocks of {self.block_bytes} bytes cannot be filled with "
+                f"{len(data)} bytes"
+            )
+        view = memoryview(data)
+        for index, block in enumerate(blocks):
+            part = view[index * self.block_bytes : (index + 1) * self.block_bytes]
+            self._bytes[self._checked(block)].data[:] = part
+
+    def _checked(self, block: int) -> int:
+        if not 0 <= block < self.num_blocks:
+            raise ValueError(f"block {block} is not one of {self.num_blocks}")
+        return block

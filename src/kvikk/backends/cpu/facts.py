@@ -1,0 +1,125 @@
+"""What is settled when a kernel is compiled, and how a kernel asks for it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from kvikk.backends.cpu.tiles import DenseTile, IntegerTile, Tile
+
+
+DENSE_KINDS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product: the tile of its weights; with an activation, gate and up in one.
+
+    A gated product's row tiles come in pairs, gate then up, and what it writes is ``activation(gate)
+    * up``.
+    """
+
+    tile: Tile
+    activation: str | None = None
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of one input: int8 for integer tiles, float32 for dense ones."""
+        return 4 if isinstance(self.tile, DenseTile) else 1
+
+    @property
+    def bits(self) -> int:
+        """Bits of an integer weight; 0 for dense tiles."""
+        return self.tile.bits if isinstance(self.tile, IntegerTile) else 0
+
+    @property
+    def num_scales(self) -> int:
+        """Scales of one row of an integer tile."""
+        return self.tile.num_scales if isinstance(self.tile, IntegerTile) else 0
+
+    @property
+    def has_minimum(self) -> int:
+        """Whether integers count from a minimum rather than around zero."""
+        return int(isinstance(self.tile, IntegerTile) and self.tile.has_minimum)
+
+    @property
+    def dense_kind(self) -> int:
+        """0, 1, 2 for dense F32, F16, BF16."""
+        return DENSE_KINDS.index(self.tile.dtype) if isinstance(self.tile, DenseTile) else -1
+
+    @property
+    def gated(self) -> int:
+        """0 for no activation, 1 for SiLU, 2 for GELU."""
+        return (None, "silu", "gelu_tanh").index(self.activation)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.tile.num_bytes
+
+    @property
+    def row_tile_bytes(self) -> int:
+        """Bytes of one output register's weights for one group of 32 inputs."""
+        return self.tile.num_bytes * (1 if self.activation is None else 2)
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Some query rows that share each load of a key or value of one KV head.
+
+    ``num_queries`` query heads read one KV head; ``rows`` are whole tokens' worth of them, or where
+    there are more than eight, a part of one token's that divides them evenly.
+    """
+
+    path: str
+    kv_dtype: str
+    head_dim: int
+    num_queries: int
+    rows: int
+
+    @property
+    def elements_per_word(self) -> int:
+        """Elements in 32 bits."""
+        return 2 if self.kv_dtype == "bf16" else 1
+
+
+def row_tiles(path: str, kv_dtype: str, head_dim: int, num_queries: int) -> tuple[RowTile, RowTile]:
+    """The wide tile that prefill uses, up to eight rows, and the narrow one for what is left."""
+    if num_queries > 8:
+        wide = narrow = max(rows for rows in range(1, 9) if num_queries % rows == 0)
+    else:
+        wide, narrow = 8 // num_queries * num_queries, num_queries
+    return (
+        RowTile(path, kv_dtype, head_dim, num_queries, wide),
+        RowTile(path, kv_dtype, head_dim, num_queries, narrow),
+    )
+
+
+def _integer_fact(name: str) -> Any:
+    """An intrinsic: the integer property ``name`` of its CompileTime argument."""
+
+    @intrinsic
+    def fact(typing_context: Any, facts: Any) -> Any:
+        value = int(getattr(facts.value, name))
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return context.get_constant(types.int64, value)
+
+        return types.int64(facts), emit
+
+    return fact
+
+
+product_input_bytes = _integer_fact("input_bytes")
+product_row_tile_bytes = _integer_fact("row_tile_bytes")
+product_tile_bytes = _integer_fact("tile_bytes")
+product_bits = _integer_fact("bits")
+product_num_scales = _integer_fact("num_scales")
+product_has_minimum = _integer_fact("has_minimum")
+product_dense_kind = _integer_fact("dense_kind")
+product_gated = _integer_fact("gated")
+tile_rows = _integer_fact("rows")
+tile_head_dim = _integer_fact("head_dim")
+tile_queries = _integer_fact("num_queries")
+tile_elements_per_word = _integer_fact("elements_per_word")

@@ -1,0 +1,85 @@
+"""How a step's inputs lie for matrix products: int8 in groups of 32, tokens side by side.
+
+Tokens are cut into panels of 16, and what is left into one each of 8, 4, 2, 1 as needed. A panel's
+products share each load of a weight; the arithmetic of one token is the same in every panel.
+
+    integers    panel of M tokens at token p:  byte p * columns        [groups][M][32] int8
+    scales                                     float 4 * p * groups    [groups][4][M] float32
+
+The four planes of scales belong to a group of 32 inputs of one token: its scale s, then s * Σ q over
+all 32 integers q, over the first 16, over the last 16 (a format's minimum or zero point multiplies
+such a sum). An input is s * q, s = largest / 127.
+"""
+
+import numpy as np
+
+from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.raw import float32s, int8s
+
+PANEL_TOKENS = 16
+SCALE_PLANES = 4
+
+
+@inner
+def panel_size(num_left):
+    """Tokens of the next panel when ``num_left`` are left: 16, or the largest power of two."""
+    size = PANEL_TOKENS
+    while size > num_left:
+        size //= 2
+    return size
+
+
+@inner
+def panel_of(token, num_tokens):
+    """The first token and the size of the panel that ``token`` lies in."""
+    first = token // PANEL_TOKENS * PANEL_TOKENS
+    size = panel_size(num_tokens - first)
+    while token >= first + size:
+        first += size
+        size = panel_size(num_tokens - first)
+    return first, size
+
+
+def quantize_plain(values, num_groups, integers, scales, panel_tokens):
+    """One token's ``32 * num_groups`` float32 at ``values`` into its lane of a panel.
+
+    ``integers`` and ``scales`` are the addresses of the lane's first group.
+    """
+    inputs = float32s(values, 32 * num_groups)
+    for group in range(num_groups):
+        largest = np.float32(0)
+        for i in range(32):
+            largest = max(largest, abs(inputs[32 * group + i]))
+        inverse = np.float32(127) / largest if largest > 0 else np.float32(0)
+        lane = int8s(integers + 32 * panel_tokens * group, 32)
+        halves = np.zeros(2, np.int32)
+        for i in range(32):
+            integer = np.int8(np.rint(inputs[32 * group + i] * inverse))
+            lane[i] = integer
+            halves[i // 16] += integer
+        scale = largest * np.float32(1 / 127)
+        planes = float32s(scales + 16 * panel_tokens * group, 4 * panel_tokens)
+        planes[0] = scale
+        planes[panel_tokens] = scale * np.float32(halves[0] + halves[1])
+        planes[2 * panel_tokens] = scale * np.float32(halves[0])
+        planes[3 * panel_tokens] = scale * np.float32(halves[1])
+    return np.int64(0)
+
+
+def sum_of_squares_plain(values, num_registers, result):
+    """Σ of squares of ``16 * num_registers`` float32, to the float32 at ``result``.
+
+    Sixteen running sums, one a lane, then folded: lanes 8 apart, 4, 2, 1.
+    """
+    inputs = float32s(values, 16 * num_registers)
+    lanes = np.zeros(16, np.float32)
+    for start in range(0, len(inputs), 16):
+        for lane in range(16):
+            lanes[lane] += inputs[start + lane] * inputs[start + lane]
+    distance = 8
+    while distance > 0:
+        for lane in range(distance):
+            lanes[lane] += lanes[lane + distance]
+        distance //= 2
+    float32s(result, 1)[0] = lanes[0]
+    return np.int64(0)

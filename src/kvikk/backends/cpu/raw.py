@@ -1,0 +1,107 @@
+"""Memory by its address, seen as arrays inside kernels.
+
+Kernels are handed addresses: of weights in a large map, of rows in a scratch buffer. These helpers
+give such memory a type and a length. Nothing is checked; what may be read is settled in Python.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+from kvikk.backends.cpu.jit import inner
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), emit
+
+
+@intrinsic
+def float_of_bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 with these 32 bits."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), emit
+
+
+@intrinsic
+def bits_of_float(typing_context: Any, value: Any) -> Any:
+    """The 32 bits of a float32."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.uint32(types.float32), emit
+
+
+@inner
+def float_of_half(half):
+    """The float32 equal to a float16 given as its 16 bits. Finite values only, subnormals exact.
+
+    The exponent and fraction are moved to a float32's place, which makes a number 2**112 too small.
+    """
+    magnitude = np.uint32(half & np.uint16(0x7FFF)) << np.uint32(13)
+    value = float_of_bits(magnitude) * np.float32(2.0**112)
+    return -value if half & np.uint16(0x8000) else value
+
+
+@inner
+def float32s(address, count):
+    """``count`` float32 at ``address``."""
+    return carray(_pointer(address), count, np.float32)
+
+
+@inner
+def float64s(address, count):
+    """``count`` float64 at ``address``."""
+    return carray(_pointer(address), count, np.float64)
+
+
+@inner
+def int8s(address, count):
+    """``count`` int8 at ``address``."""
+    return carray(_pointer(address), count, np.int8)
+
+
+@inner
+def uint8s(address, count):
+    """``count`` uint8 at ``address``."""
+    return carray(_pointer(address), count, np.uint8)
+
+
+@inner
+def uint16s(address, count):
+    """``count`` uint16 at ``address``."""
+    return carray(_pointer(address), count, np.uint16)
+
+
+@inner
+def uint32s(address, count):
+    """``count`` uint32 at ``address``."""
+    return carray(_pointer(address), count, np.uint32)
+
+
+@inner
+def int32s(address, count):
+    """``count`` int32 at ``address``."""
+    return carray(_pointer(address), count, np.int32)
+
+
+@inner
+def int64s(address, count):
+    """``count`` int64 at ``address``."""
+    return carray(_pointer(address), count, np.int64)
+
+
+@inner
+def records(address, dtype, count):
+    """``count`` records of ``dtype`` at ``address``."""
+    return carray(_pointer(address), count, dtype)

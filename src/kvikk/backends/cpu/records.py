@@ -1,0 +1,62 @@
+"""The tables that a step walks along: where everything lies, as numbers.
+
+Python fills them when a model is loaded; kernels read them. An integer is an address or a count; an
+address of 0 means that the model has no such thing. Fields marked * change with every step.
+"""
+
+import numpy as np
+
+
+def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
+    fields = [(name, np.int64) for name in integers.split()]
+    return np.dtype([*fields, *((name, np.float64) for name in floats.split())])
+
+
+# A matrix in tiles: outputs[token] = matrix @ inputs[token], ``chunk`` row tiles at a time.
+JOB = _record("multiply weights groups row_tiles chunk dense outputs output_bytes")
+
+# The matrices that share their inputs, and which forms of the inputs they need.
+PHASE = _record("first_job end_job integers dense")
+PHASES_PER_LAYER = 4
+QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
+
+# One decoder layer. ``keys`` is the layer's first byte in block 0; ``up_projections`` is set where
+# gate and up are separate products.
+LAYER = _record(
+    "attention_norm query_norm key_norm attention_post_norm"
+    " feed_forward_norm feed_forward_post_norm"
+    " num_heads num_kv_heads head_dim group attend"
+    " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats"
+    " rotations rotation_bytes rotated"
+    " feed_forward_size up_projections gelu",
+    "score_scale",
+)
+
+# One cache group. ``items`` is where its attention work is listed.
+GROUP = _record("window num_blocks tables table_columns items num_items")  # * last four
+
+# One rotation: its angles' cosines, then sines, for each token of the step.
+ROTATION = _record("inverse_frequencies num_angles rotations")
+
+# What a step needs to know of the whole model, and where its buffers are.
+MODEL = _record(
+    "num_layers num_groups num_rotations"
+    " hidden_size hidden_width query_width projection_width"
+    " quantize sum_of_squares"
+    " embedding embedding_bytes embedding_groups embedding_kind embedding_bits embedding_scales embedding_minimum"
+    " final_norm"
+    " hidden delta projections feed_forward feed_forward_bytes up_projections attention queries"
+    " integers scales dense"
+    " partials partial_slots max_pieces runs"
+    " private private_bytes private_integers private_scales private_dense private_row"
+    " private_queries private_attention"
+    " barrier counters num_counters"
+    " num_tokens num_runs num_logits logits_rows token_ids positions sequences",  # * this line
+    "epsilon embedding_scale",
+)
+
+EMBEDDING_INTEGERS, EMBEDDING_F32, EMBEDDING_F16, EMBEDDING_BF16 = range(4)
+
+# Attention work: some tokens of one sequence against some pieces of its context.
+ITEM_FIELDS = 6
+ITEM_TOKEN, ITEM_TOKENS, ITEM_SEQUENCE, ITEM_PIECE, ITEM_PIECE_END, ITEM_SPLIT = range(ITEM_FIELDS)

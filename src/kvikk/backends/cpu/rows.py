@@ -1,0 +1,145 @@
+"""What is done to one token's row of numbers between the matrix products."""
+
+import numpy as np
+
+from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.panels import panel_of
+from kvikk.backends.cpu.raw import (
+    float32s,
+    float64s,
+    float_of_bits,
+    float_of_half,
+    int32s,
+    uint8s,
+    uint16s,
+    uint32s,
+)
+from kvikk.backends.cpu.records import EMBEDDING_F16, EMBEDDING_F32, EMBEDDING_INTEGERS
+from kvikk.backends.cpu.jit import pointer_call
+
+_quantize = pointer_call(5)
+_sum_of_squares = pointer_call(3)
+
+
+@inner
+def norm_row(model, source, weights, count, width, out):
+    """RMS norm of ``count`` numbers, in rows padded with zeros to ``width``, a multiple of 16."""
+    result = np.empty(1, np.float32)
+    _sum_of_squares(model.sum_of_squares, (source, width // 16, result.ctypes.data))
+    inverse = np.float32(1 / np.sqrt(np.float64(result[0]) / count + model.epsilon))
+    inputs, scales = float32s(source, width), float32s(weights, width)
+    outputs = float32s(out, width)
+    for i in range(width):
+        outputs[i] = inputs[i] * inverse * scales[i]
+
+
+@inner
+def add_row(source, target, width):
+    """``target += source``."""
+    addend, total = float32s(source, width), float32s(target, width)
+    for i in range(width):
+        total[i] += addend[i]
+
+
+@inner
+def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, dense):
+    """One token's row to where a phase's products read their inputs.
+
+    ``width`` is a multiple of 32. See ``panels`` for how the integers lie.
+    """
+    if phase.integers != 0:
+        first, size = panel_of(token, num_tokens)
+        groups, lane = width // 32, token - first
+        _quantize(
+            model.quantize,
+            (
+                row,
+                groups,
+                integers + first * width + lane * 32,
+                scales + first * groups * 16 + lane * 4,
+                size,
+            ),
+        )
+    if phase.dense != 0:
+        float32s(dense + token * width * 4, width)[:] = float32s(row, width)
+
+
+@inner
+def gate_row(layer, gates, ups, width, out):
+    """``activation(gate) * up`` where the two are separate products."""
+    gate_values, up_values, outputs = (
+        float32s(gates, width),
+        float32s(ups, width),
+        float32s(out, width),
+    )
+    for i in range(width):
+        gate = np.float64(gate_values[i])
+        argument = gate
+        if layer.gelu != 0:
+            argument = 2 * 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        outputs[i] = np.float32(gate / (1 + np.exp(-argument))) * up_values[i]
+
+
+@inner
+def turn_angles(model, rotation, token):
+    """Cosines, then sines, of one token's angles, for all layers that rotate this way."""
+    count = rotation.num_angles
+    position = np.float64(int32s(model.positions, model.num_tokens)[token])
+    frequencies = float64s(rotation.inverse_frequencies, count)
+    out = float32s(rotation.rotations + token * 2 * count * 4, 2 * count)
+    for i in range(count):
+        angle = position * frequencies[i]
+        out[i], out[count + i] = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+
+
+@inner
+def embed_row(model, token_id, out):
+    """One row of the embedding matrix, from its tiles, scaled."""
+    groups = model.embedding_groups
+    scale = np.float32(model.embedding_scale)
+    lane = token_id % 16
+    outputs = float32s(out, 32 * groups)
+    address = model.embedding + token_id // 16 * groups * model.embedding_bytes
+    for group in range(groups):
+        tile = address + group * model.embedding_bytes
+        if model.embedding_kind == EMBEDDING_INTEGERS:
+            _embed_integers(model, tile, lane, scale, outputs[32 * group : 32 * group + 32])
+            continue
+        for column in range(32):
+            place = column * 16 + lane
+            if model.embedding_kind == EMBEDDING_F32:
+                value = float32s(tile, 512)[place]
+            elif model.embedding_kind == EMBEDDING_F16:
+                value = float_of_half(uint16s(tile, 512)[place])
+            else:
+                value = float_of_bits(
+                    np.uint32(np.uint32(uint16s(tile, 512)[place]) << np.uint32(16))
+                )
+            outputs[32 * group + column] = value * scale
+
+
+@inner
+def _embed_integers(model, tile, lane, scale, outputs):
+    """One lane of an integer tile. See ``tiles`` for the layout."""
+    bits = model.embedding_bits
+    data = uint8s(tile, model.embedding_bytes)
+    halves = uint16s(tile + 64 * bits, (model.embedding_bytes - 64 * bits) // 2)
+    for column in range(32):
+        word, place = column // 4, 4 * lane + column % 4
+        if bits == 8:
+            integer = np.int32(data[64 * word + place])
+        else:
+            integer = np.int32((data[64 * (word % 4) + place] >> (4 * (word // 4))) & 15)
+            if bits == 5:
+                integer += np.int32(((data[256 + place] >> word) & 1) << 4)
+            elif bits == 6:
+                upper = data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))
+                integer += np.int32((upper & 3) << 4)
+        part = 16 * (column // 16) if model.embedding_scales == 2 else 0
+        row_scale = float_of_half(halves[part + lane])
+        if model.embedding_minimum != 0:
+            value = row_scale * np.float32(integer)
+            value += float_of_half(halves[16 * model.embedding_scales + lane])
+        else:
+            value = row_scale * np.float32(integer - (1 << (bits - 1)))
+        outputs[column] = value * scale

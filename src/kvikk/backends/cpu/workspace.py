@@ -1,0 +1,330 @@
+"""The buffers of a step and the tables that lead to everything: sized by the plan, filled once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.backends.base import Plan
+from kvikk.backends.cpu.attention import PIECE_SLOTS, SUB_BLOCK_SLOTS, scratch_bytes
+from kvikk.backends.cpu.batch import MAX_SPLIT_SEQUENCES
+from kvikk.backends.cpu.blocks import BlockStore
+from kvikk.backends.cpu.kernels import Kernels
+from kvikk.backends.cpu.layout import PlacedProduct, WeightLayout, padded
+from kvikk.backends.cpu.memory import Region
+from kvikk.backends.cpu.records import (
+    EMBEDDING_BF16,
+    EMBEDDING_F16,
+    EMBEDDING_F32,
+    EMBEDDING_INTEGERS,
+    GROUP,
+    ITEM_FIELDS,
+    JOB,
+    LAYER,
+    MODEL,
+    PHASE,
+    ROTATION,
+)
+from kvikk.backends.cpu.step import COUNTER_BYTES
+from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
+from kvikk.models.decoder import Decoder, Rotation
+
+Table = NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Widths:
+    """The widest rows of a decoder, in elements, padded to what kernels read at a time."""
+
+    hidden: int
+    queries: int
+    projections: int
+    feed_forward: int
+
+    @property
+    def inputs(self) -> int:
+        """Of any product's inputs."""
+        return max(self.hidden, self.queries, self.feed_forward)
+
+
+def _widths(decoder: Decoder) -> Widths:
+    attentions = [layer.attention for layer in decoder.layers]
+    return Widths(
+        hidden=padded(decoder.hidden_size, 32),
+        queries=max(a.num_heads * a.head_dim for a in attentions),
+        projections=max((a.num_heads + 2 * a.num_kv_heads) * a.head_dim for a in attentions),
+        feed_forward=max(padded(layer.feed_forward.gate.rows, 32) for layer in decoder.layers),
+    )
+
+
+def _rotations(decoder: Decoder) -> list[Rotation]:
+    """The different ways in which layers rotate."""
+    distinct: list[Rotation] = []
+    for layer in decoder.layers:
+        rotation = layer.attention.rotation
+        if not any(_same(rotation, other) for other in distinct):
+            distinct.append(rotation)
+    return distinct
+
+
+def _same(a: Rotation, b: Rotation) -> bool:
+    return a is b or np.array_equal(a.inverse_frequencies, b.inverse_frequencies)
+
+
+class Workspace:
+    """Plans and holds a step's buffers; ``connect`` fills the tables of ``records``."""
+
+    def __init__(
+        self, decoder: Decoder, weights: WeightLayout, plan: Plan, num_threads: int
+    ) -> None:
+        self._decoder, self._weights, self._plan = decoder, weights, plan
+        self._widths = _widths(decoder)
+        self._rotations = _rotations(decoder)
+        self._num_jobs = sum(len(phase) for phase in weights.products())
+        self.region = Region()
+        self._offsets: dict[str, int] = {}
+        self._place_buffers(num_threads)
+
+    def _place_buffers(self, num_threads: int) -> None:
+        plan, widths, decoder = self._plan, self._widths, self._decoder
+        tokens, heads = plan.max_batch_tokens, decoder.layers[0].attention
+        max_pieces = -(-plan.max_context_tokens // PIECE_SLOTS)
+        row_bytes = {
+            "hidden": 4 * widths.hidden,
+            "delta": 4 * widths.hidden,
+            "projections": 4 * widths.projections,
+            "feed_forward": 4 * widths.feed_forward,
+            "attention": 4 * widths.queries,
+            "queries": 4 * widths.queries,
+            "integers": widths.inputs,
+            "scales": widths.inputs // 32 * 16,
+            "runs": 8,
+            "partial_slots": 8 * len(plan.groups),
+        }
+        if any(layer.gate_up_are_separate for layer in self._weights.layers):
+            row_bytes["up_projections"] = 4 * widths.feed_forward
+        if self._reads_dense_inputs():
+            row_bytes["dense"] = 4 * widths.inputs
+        for index, rotation in enumerate(self._rotations):
+            row_bytes[f"rotation {index}"] = 4 * rotation.dimensions
+        for name, size in row_bytes.items():
+            self._place(name, (tokens + 1) * size)
+
+        partial_bytes = heads.num_heads * (64 + 4 * heads.head_dim)
+        self._place("partials", MAX_SPLIT_SEQUENCES * max_pieces * partial_bytes)
+        items = tokens + MAX_SPLIT_SEQUENCES * max_pieces
+        for index in range(len(plan.groups)):
+            self._place(f"items {index}", items * ITEM_FIELDS * 8)
+        self._num_counters = self._num_jobs + len(decoder.layers)
+        self._place("counters", self._num_counters * COUNTER_BYTES)
+        self._place("barrier", COUNTER_BYTES)
+        for index, rotation in enumerate(self._rotations):
+            self._place(f"frequencies {index}", 8 * len(rotation.inverse_frequencies))
+        logits = padded(decoder.head.rows, TILE_ROWS)
+        self._place("logits", plan.max_batch_sequences * logits * 4)
+
+        # Each thread's own, for steps of one token and for rows and tiles under way.
+        private = Region()
+        self._private = {
+            "private_hidden": private.place(4 * widths.hidden),
+            "private_integers": private.place(widths.inputs),
+            "private_scales": private.place(widths.inputs // 32 * 16),
+            "private_dense": private.place(4 * widths.inputs),
+            "private_row": private.place(4 * widths.inputs),
+            "private_queries": private.place(4 * widths.queries),
+            "private_attention": private.place(
+                max(
+                    4 * widths.queries,
+                    *(
+                        scratch_bytes(
+                            layer.attention.head_dim,
+                            layer.attention.num_heads // layer.attention.num_kv_heads,
+                        )
+                        for layer in decoder.layers
+                    ),
+                )
+            ),
+        }
+        self._private_bytes = private.num_bytes
+        self._place("private", num_threads * private.num_bytes)
+
+    def connect(self, blocks: tuple[BlockStore, ...], kernels: Kernels) -> "Tables":
+        """Take the memory and fill the tables."""
+        self.region.allocate()
+        jobs, phases = self._jobs(kernels)
+        return Tables(
+            model=self._model(kernels),
+            layers=self._layers(blocks, kernels),
+            phases=phases,
+            jobs=jobs,
+            groups=self._groups(),
+            rotations=self._rotation_table(),
+        )
+
+    def logits(self) -> NDArray[np.float32]:
+        """Room for the logits of a step, ``[max_batch_sequences, padded vocabulary]``."""
+        width = padded(self._decoder.head.rows, TILE_ROWS)
+        num_bytes = self._plan.max_batch_sequences * width * 4
+        return (
+            self.region.bytes_at(self._offsets["logits"], num_bytes)
+            .view(np.float32)
+            .reshape(-1, width)
+        )
+
+    def _reads_dense_inputs(self) -> bool:
+        return any(
+            isinstance(product.product.tile, DenseTile)
+            for phase in self._weights.products()
+            for product in phase
+        )
+
+    def _place(self, name: str, num_bytes: int) -> None:
+        self._offsets[name] = self.region.place(num_bytes)
+
+    def _address(self, name: str) -> int:
+        offset = self._offsets.get(name)
+        return 0 if offset is None else self.region.address(offset)
+
+    def _model(self, kernels: Kernels) -> Table:
+        decoder, widths = self._decoder, self._widths
+        table = np.zeros(1, MODEL)
+        row = table[0]
+        for name in (
+            "hidden delta projections feed_forward up_projections attention queries integers scales"
+            " dense partials partial_slots runs private barrier counters"
+        ).split():
+            row[name] = self._address(name)
+        for name in (
+            "private_integers private_scales private_dense private_row private_queries"
+            " private_attention"
+        ).split():
+            row[name] = self._private[name]
+        row["private_bytes"] = self._private_bytes
+        row["num_counters"] = self._num_counters
+        row["num_layers"] = len(decoder.layers)
+        row["num_groups"] = len(self._plan.groups)
+        row["num_rotations"] = len(self._rotations)
+        row["hidden_size"], row["hidden_width"] = decoder.hidden_size, widths.hidden
+        row["query_width"], row["projection_width"] = widths.queries, widths.projections
+        row["feed_forward_bytes"] = 4 * widths.feed_forward
+        row["max_pieces"] = -(-self._plan.max_context_tokens // PIECE_SLOTS)
+        row["quantize"], row["sum_of_squares"] = kernels.quantize, kernels.sum_of_squares
+        row["final_norm"] = self._weights.vector_address(decoder.final_norm)
+        row["epsilon"], row["embedding_scale"] = decoder.norm_epsilon, decoder.embedding_scale
+        embedding = self._weights.embedding
+        tile = embedding.product.tile
+        row["embedding"] = self._weights.region.address(embedding.weights)
+        row["embedding_bytes"], row["embedding_groups"] = tile.num_bytes, embedding.groups
+        if isinstance(tile, DenseTile):
+            kinds = {"F32": EMBEDDING_F32, "F16": EMBEDDING_F16, "BF16": EMBEDDING_BF16}
+            row["embedding_kind"] = kinds[tile.dtype]
+        else:
+            row["embedding_kind"] = EMBEDDING_INTEGERS
+            row["embedding_bits"], row["embedding_scales"] = tile.bits, tile.num_scales
+            row["embedding_minimum"] = tile.has_minimum
+        return table
+
+    def _jobs(self, kernels: Kernels) -> tuple[Table, Table]:
+        jobs = np.zeros(self._num_jobs, JOB)
+        phases = np.zeros(4 * len(self._decoder.layers) + 1, PHASE)
+        outputs = ("projections", "delta", "feed_forward", "delta")
+        widths = self._widths
+        output_widths = (widths.projections, widths.hidden, widths.feed_forward, widths.hidden)
+        index = 0
+        for number, products in enumerate(self._weights.products()):
+            is_head = number == len(phases) - 1
+            phases[number]["first_job"], phases[number]["end_job"] = index, index + len(products)
+            for place, product in enumerate(products):
+                kind = "dense" if isinstance(product.product.tile, DenseTile) else "integers"
+                phases[number][kind] = 1
+                name = "logits" if is_head else outputs[number % 4]
+                if name == "feed_forward" and place == 1:
+                    name = "up_projections"
+                width = padded(self._decoder.head.rows, TILE_ROWS)
+                width = width if is_head else output_widths[number % 4]
+                self._fill_job(jobs[index], product, kernels, self._address(name), width)
+                index += 1
+        return jobs, phases
+
+    def _fill_job(
+        self, job: np.void, product: PlacedProduct, kernels: Kernels, outputs: int, width: int
+    ) -> None:
+        job["multiply"] = kernels.products[product.product]
+        job["weights"] = self._weights.region.address(product.weights)
+        job["groups"], job["row_tiles"] = product.groups, product.row_tiles
+        job["chunk"] = product.chunk
+        job["dense"] = isinstance(product.product.tile, DenseTile)
+        job["outputs"], job["output_bytes"] = outputs + 4 * product.output_row, 4 * width
+
+    def _layers(self, blocks: tuple[BlockStore, ...], kernels: Kernels) -> Table:
+        table = np.zeros(len(self._decoder.layers), LAYER)
+        address = self._weights.vector_address
+        homes = {
+            layer: (group, index)
+            for group, cache_group in enumerate(self._plan.groups)
+            for index, layer in enumerate(cache_group.layers)
+        }
+        for number, (row, layer) in enumerate(zip(table, self._decoder.layers, strict=True)):
+            attention, network = layer.attention, layer.feed_forward
+            row["attention_norm"] = address(layer.attention_norm)
+            row["attention_post_norm"] = address(layer.attention_post_norm)
+            row["feed_forward_norm"] = address(layer.feed_forward_norm)
+            row["feed_forward_post_norm"] = address(layer.feed_forward_post_norm)
+            row["query_norm"] = address(attention.query_norm)
+            row["key_norm"] = address(attention.key_norm)
+            row["num_heads"], row["num_kv_heads"] = attention.num_heads, attention.num_kv_heads
+            row["head_dim"], row["score_scale"] = attention.head_dim, attention.scale
+            row["attend"] = kernels.attention(attention)
+
+            group, index = homes[number]
+            store = blocks[group]
+            row["group"] = group
+            row["keys"] = store.layer_address(index)
+            row["block_bytes"], row["head_bytes"] = store.block_bytes, store.head_bytes(attention)
+            row["value_offset"] = row["head_bytes"] // 2
+            row["sub_blocks"] = self._plan.block_size // SUB_BLOCK_SLOTS
+            row["sub_block_bytes"] = row["value_offset"] // row["sub_blocks"]
+            row["bfloats"] = self._plan.kv_dtype == "bf16"
+
+            rotation = next(
+                i for i, other in enumerate(self._rotations) if _same(attention.rotation, other)
+            )
+            row["rotations"] = self._address(f"rotation {rotation}")
+            row["rotated"] = attention.rotation.dimensions
+            row["rotation_bytes"] = 4 * attention.rotation.dimensions
+            row["feed_forward_size"] = padded(network.gate.rows, 32)
+            if self._weights.layers[number].gate_up_are_separate:
+                row["up_projections"] = self._address("up_projections")
+            row["gelu"] = network.activation == "gelu_tanh"
+        return table
+
+    def _groups(self) -> Table:
+        table = np.zeros(len(self._plan.groups), GROUP)
+        for index, (row, group) in enumerate(zip(table, self._plan.groups, strict=True)):
+            row["window"] = group.window_tokens or 0
+            row["num_blocks"] = self._plan.num_blocks[index]
+            row["items"] = self._address(f"items {index}")
+        return table
+
+    def _rotation_table(self) -> Table:
+        table = np.zeros(len(self._rotations), ROTATION)
+        for index, (row, rotation) in enumerate(zip(table, self._rotations, strict=True)):
+            frequencies = np.asarray(rotation.inverse_frequencies, np.float64)
+            offset = self._offsets[f"frequencies {index}"]
+            self.region.bytes_at(offset, frequencies.nbytes).view(np.float64)[:] = frequencies
+            row["inverse_frequencies"] = self._address(f"frequencies {index}")
+            row["num_angles"] = len(frequencies)
+            row["rotations"] = self._address(f"rotation {index}")
+        return table
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of ``records``, filled."""
+
+    model: Table
+    layers: Table
+    phases: Table
+    jobs: Table
+    groups: Table
+    rotations: Table
