@@ -23,15 +23,15 @@ ROOT = root_key(model=b"model", block_size=2, kv_dtype="f32", numerics="test")
 
 # Small pools and two tokens: prompts meet, blocks run out and windows move all the time.
 GROUPS: list[list[tuple[int, int | None]]] = [
-    [(8, None)],
-    [(7, 3)],
-    [(9, None), (7, 3)],
-    [(6, 4), (9, None)],
-    [(9, None), (6, 3), (7, 6)],
-    [(7, None), (9, None)],
-    [(8, None), (5, 1)],
+    [(10, None)],
+    [(8, 3)],
+    [(11, None), (8, 3)],
+    [(8, 4), (12, None)],
+    [(12, None), (8, 3), (9, 6)],
+    [(9, None), (12, None)],
+    [(10, None), (6, 1)],
 ]
-PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=11)
+LONGEST = 12
 
 
 @dataclass
@@ -58,7 +58,7 @@ class PretendedBackend:
 
 class CacheMachine(RuleBasedStateMachine):
     @initialize(
-        groups=st.sampled_from(GROUPS), block_size=st.integers(1, 3), caching=st.integers(0, 9)
+        groups=st.sampled_from(GROUPS), block_size=st.integers(1, 4), caching=st.integers(0, 9)
     )
     def begin(self, groups: list[tuple[int, int | None]], block_size: int, caching: int) -> None:
         self.block_size = block_size
@@ -74,6 +74,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.mirror: list[dict[bytes, bytes | None]] = [{} for _ in groups]
         self.live: dict[int, Conversation] = {}
         self.old_match: tuple[Match, list[int]] | None = None
+        self.history: list[list[int]] = []
         self.next_id = 0
 
     def hear(self, event: Event) -> None:
@@ -96,11 +97,21 @@ class CacheMachine(RuleBasedStateMachine):
 
     # Rules
 
-    @rule(prompt=PROMPTS, chunk=st.integers(1, 6), data=st.data())
-    def open(self, prompt: list[int], chunk: int, data: st.DataObject) -> None:
-        if self.live and data.draw(st.booleans()):  # the next turn of a conversation
-            earlier = self.live[data.draw(st.sampled_from(sorted(self.live)))].tokens
-            prompt = (earlier + prompt)[:14]
+    def draw_prompt(self, data: st.DataObject) -> list[int]:
+        """New, or the start of an earlier one, or its next turn."""
+        prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=LONGEST))
+        if self.history and data.draw(st.integers(0, 3)):
+            earlier = data.draw(st.sampled_from(self.history))
+            prompt = (earlier[: data.draw(st.integers(1, len(earlier)))] + prompt)[:LONGEST]
+        self.history.append(prompt)
+        return prompt
+
+    @rule(data=st.data(), chunk=st.integers(1, 6))
+    def open_one(self, data: st.DataObject, chunk: int) -> None:
+        self.open(data, chunk)
+
+    def open(self, data: st.DataObject, chunk: int) -> int | None:
+        prompt = self.draw_prompt(data)
         chain = KeyChain(ROOT, self.block_size, prompt)
         match = self.manager.match(chain.keys, len(prompt))
         assert self.manager.match(chain.keys, len(prompt)) == match, "a query changes nothing"
@@ -110,9 +121,17 @@ class CacheMachine(RuleBasedStateMachine):
         assert (match.pending_tokens, match.pending_on) == (pending * self.block_size, owner)
         self.old_match = match, prompt
         chunk = min(chunk, len(prompt) - match.num_tokens)
-        self.allocate(match, prompt, chunk)
+        return self.allocate(match, prompt, chunk)
 
-    def allocate(self, match: Match, prompt: list[int], chunk: int) -> None:
+    @rule(data=st.data())
+    def serve(self, data: st.DataObject) -> None:
+        """One request from its first block to its last, so that there is something to evict."""
+        sequence_id = self.open(data, LONGEST)
+        if sequence_id is not None:
+            self.compute(sequence_id, self.oracle.sequences[sequence_id].room)
+            self.free(sequence_id)
+
+    def allocate(self, match: Match, prompt: list[int], chunk: int) -> int | None:
         sequence_id, self.next_id = self.next_id, self.next_id + 1
         self.live[sequence_id] = Conversation(prompt, KeyChain(ROOT, self.block_size, prompt))
         try:
@@ -124,6 +143,7 @@ class CacheMachine(RuleBasedStateMachine):
             opened = True
         hit = match.num_tokens // self.block_size
         assert opened == self.oracle.open(sequence_id, match.keys, hit, chunk)
+        return sequence_id if opened else None
 
     @precondition(lambda self: self.old_match)
     @rule()
@@ -132,7 +152,7 @@ class CacheMachine(RuleBasedStateMachine):
         hit = match.num_tokens // self.block_size
         groups = zip(self.oracle.groups, self.windows, strict=True)
         if all(
-            match.keys[position // self.block_size] in group.keys()
+            group.find(match.keys[position // self.block_size])
             for group, window in groups
             for position in self.oracle.visible(hit * self.block_size, window)
         ):
@@ -143,8 +163,10 @@ class CacheMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), num_tokens=st.integers(0, 5))
-    def append(self, data: st.DataObject, num_tokens: int) -> None:
-        sequence_id = data.draw(st.sampled_from(sorted(self.live)))
+    def append_one(self, data: st.DataObject, num_tokens: int) -> None:
+        self.append(data, data.draw(st.sampled_from(sorted(self.live))), num_tokens)
+
+    def append(self, data: st.DataObject, sequence_id: int, num_tokens: int) -> bool:
         conversation = self.live[sequence_id]
         room = self.oracle.sequences[sequence_id].room
         missing = max(0, room + num_tokens - len(conversation.tokens))
@@ -153,11 +175,12 @@ class CacheMachine(RuleBasedStateMachine):
             copies = self.manager.append(sequence_id, num_tokens)
         except OutOfBlocks:
             assert self.oracle.append(sequence_id, num_tokens) is None
-            return
+            return False
         assert [copy.group for copy in copies] == self.oracle.append(sequence_id, num_tokens)
         self.backend.copies += copies
         conversation.tokens = conversation.tokens + new
         conversation.chain.extend(new)
+        return True
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), whole=st.booleans(), late_keys=st.integers(0, 9))
@@ -168,14 +191,12 @@ class CacheMachine(RuleBasedStateMachine):
         stop = sequence.room
         if not whole:
             stop = data.draw(st.integers(sequence.computed, sequence.room))
-        self.compute(sequence_id, stop)
-        keys = self.live[sequence_id].chain.keys
+        num_keys = None
         if late_keys == 0:
-            keys = keys[: data.draw(st.integers(0, len(keys)))]
-        self.manager.commit(sequence_id, stop, keys)
-        self.oracle.commit(sequence_id, stop, keys)
+            num_keys = data.draw(st.integers(0, stop // self.block_size))
+        self.compute(sequence_id, stop, num_keys)
 
-    def compute(self, sequence_id: int, stop: int) -> None:
+    def compute(self, sequence_id: int, stop: int, num_keys: int | None = None) -> None:
         self.backend.copy_blocks()
         tokens = self.live[sequence_id].tokens
         for group, window in enumerate(self.windows):
@@ -189,27 +210,45 @@ class CacheMachine(RuleBasedStateMachine):
                 assert self.users(group, block) == [sequence_id], "wrote to a shared block"
                 assert block not in self.indexed(group).values(), "wrote to a published block"
                 slots[block, slot] = tuple(tokens[: position + 1])
+        keys = self.live[sequence_id].chain.keys[:num_keys]
+        self.manager.commit(sequence_id, stop, keys)
+        self.oracle.commit(sequence_id, stop, keys)
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def fork(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), steps=st.integers(1, 4))
+    def decode(self, data: st.DataObject, steps: int) -> None:
+        """A few answers grow by a token a step, all computed in one batch."""
+        sequence_ids = data.draw(st.lists(st.sampled_from(sorted(self.live)), unique=True))
+        for _ in range(steps):
+            batch = [i for i in sequence_ids if self.append(data, i, 1)]
+            for sequence_id in batch:
+                self.compute(sequence_id, self.oracle.sequences[sequence_id].room)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), settle=st.booleans(), children=st.integers(1, 2))
+    def fork(self, data: st.DataObject, settle: bool, children: int) -> None:
         parent_id = data.draw(st.sampled_from(sorted(self.live)))
-        child_id, self.next_id = self.next_id, self.next_id + 1
         parent = self.oracle.sequences[parent_id]
-        if parent.room > parent.computed:
-            with pytest.raises(ValueError, match="between steps"):
-                self.manager.fork(parent_id, child_id)
-            return
-        self.manager.fork(parent_id, child_id)
-        self.oracle.fork(parent_id, child_id)
-        # A fork takes its own way from where its parent stands.
-        tokens = self.live[parent_id].tokens[: parent.computed]
-        self.live[child_id] = Conversation(tokens, KeyChain(ROOT, self.block_size, tokens))
+        if settle:
+            self.compute(parent_id, parent.room)
+        for _ in range(children):
+            child_id, self.next_id = self.next_id, self.next_id + 1
+            if parent.room > parent.computed:
+                with pytest.raises(ValueError, match="between steps"):
+                    self.manager.fork(parent_id, child_id)
+                continue
+            self.manager.fork(parent_id, child_id)
+            self.oracle.fork(parent_id, child_id)
+            # A fork takes its own way from where its parent stands.
+            tokens = self.live[parent_id].tokens[: parent.computed]
+            self.live[child_id] = Conversation(tokens, KeyChain(ROOT, self.block_size, tokens))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
-    def free(self, data: st.DataObject) -> None:
-        sequence_id = data.draw(st.sampled_from(sorted(self.live)))
+    def end(self, data: st.DataObject) -> None:
+        self.free(data.draw(st.sampled_from(sorted(self.live))))
+
+    def free(self, sequence_id: int) -> None:
         before = self.manager.usage()
         sole = self.manager.sole_blocks(sequence_id)
         result = self.manager.free(sequence_id)
@@ -218,7 +257,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert result.cached_blocks + result.empty_blocks == sum(sole)
         assert before.live_blocks - self.manager.usage().live_blocks == sum(sole)
 
-    @precondition(lambda self: self.live and self.next_id % 4 == 0)
+    @precondition(lambda self: self.live and self.next_id % 5 == 0)
     @rule()
     def reset(self) -> None:
         result = self.manager.reset()
@@ -270,4 +309,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestCacheMachine.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)

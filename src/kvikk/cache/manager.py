@@ -84,7 +84,8 @@ class CacheManager:
         groups = [(pool.index, reach) for pool, reach in zip(self._pools, self._reach, strict=True)]
         hit = longest_prefix(keys, max_blocks, groups)
         pending, pending_on = 0, None
-        owners = {key: self._pending[key][0] for key in keys[hit:max_blocks] if key in self._pending}
+        rest = keys[hit:max_blocks]
+        owners = {key: self._pending[key][0] for key in rest if key in self._pending}
         if owners:
             pending_on = next(iter(owners.values()))
             promised = {key for key, owner in owners.items() if owner == pending_on}
@@ -109,17 +110,18 @@ class CacheManager:
         hit = match.num_tokens // self.block_size
         fresh = self._num_blocks(num_tokens)
         first_held = [0 if reach is None else max(0, hit - reach) for reach in self._reach]
-        shared = []
-        for group, (pool, first) in enumerate(zip(self._pools, first_held, strict=True)):
-            try:
-                blocks = [pool.index[key] for key in match.keys[first:hit]]
-            except KeyError:
-                raise ValueError("the match is stale: blocks of it were evicted since") from None
+        try:
+            shared = [
+                [pool.index[key] for key in match.keys[first:hit]]
+                for pool, first in zip(self._pools, first_held, strict=True)
+            ]
+        except KeyError:
+            raise ValueError("the match is stale: blocks of it were evicted since") from None
+        for group, (pool, blocks) in enumerate(zip(self._pools, shared, strict=True)):
             # A hit that is cached counts as free now and will not any more.
             idle = sum(pool.references[block] == 0 for block in blocks)
             if fresh > pool.num_available - idle:
                 raise OutOfBlocks(group, fresh, pool.num_available - idle)
-            shared.append(blocks)
 
         for pool, blocks in zip(self._pools, shared, strict=True):
             pool.acquire(blocks)
