@@ -100,6 +100,29 @@ class Driver:
             self.give_back(sequence)
         return logits[-1]
 
+    def prefill_together(
+        self, sequences: Sequence[DrivenSequence], prompts: Sequence[Sequence[int]]
+    ) -> NDArray[np.float32]:
+        """Run all prompts, as many tokens at once as fit; return the last logits of each."""
+        logits = np.empty((len(prompts), self.decoder.vocabulary_size), np.float32)
+        waiting = [(index, list(prompt)) for index, prompt in enumerate(prompts)]
+        while waiting:
+            pieces, ended, room = [], [], self.max_batch_tokens
+            while waiting and room:
+                index, rest = waiting[0]
+                chunk, rest = rest[:room], rest[room:]
+                room -= len(chunk)
+                pieces.append(Piece(sequences[index], chunk, num_logits=not rest))
+                if rest:
+                    waiting[0] = (index, rest)
+                else:
+                    ended.append(waiting.pop(0)[0])
+            parts = self.run(pieces)
+            logits[ended] = np.concatenate(parts)
+            for piece in pieces:
+                self.give_back(piece.sequence)
+        return logits
+
     def all_logits(
         self, tokens: Sequence[int], chunk_tokens: int | None = None
     ) -> NDArray[np.float32]:
@@ -124,8 +147,7 @@ class Driver:
         """
         sequences = [self.new_sequence() for _ in prompts]
         logits = np.empty((len(prompts), num_tokens, self.decoder.vocabulary_size), np.float32)
-        for index, (sequence, prompt) in enumerate(zip(sequences, prompts, strict=True)):
-            logits[index, 0] = self.prefill(sequence, prompt)
+        logits[:, 0] = self.prefill_together(sequences, prompts)
         for step in range(1, num_tokens):
             chosen = logits[:, step - 1].argmax(axis=-1)
             pieces = [Piece(s, [int(token)]) for s, token in zip(sequences, chosen, strict=True)]

@@ -43,20 +43,12 @@ def activate(x: Floats, activation: Activation) -> Floats:
     return gelu
 
 
-def attend(
-    queries: Floats,
-    keys: Floats,
-    values: Floats,
-    query_positions: NDArray[np.int32],
-    key_positions: NDArray[np.int32],
-    window_tokens: int | None,
-    scale: float,
-) -> Floats:
-    """Attention of one sequence's tokens to what came before them, itself included.
+def attend(queries: Floats, keys: Floats, values: Floats, mask: Floats, scale: float) -> Floats:
+    """Attention of one sequence's tokens to what they may look at.
 
-    ``queries`` ``[T, heads, head_dim]`` at ``query_positions`` ``[T]``; ``keys`` and ``values``
-    ``[C, kv_heads, head_dim]`` at ``key_positions`` ``[C]``. Returns ``[T, heads, head_dim]``.
-    Consecutive query heads share a key/value head.
+    ``queries`` ``[T, heads, head_dim]``; ``keys`` and ``values`` ``[C, kv_heads, head_dim]``;
+    ``mask`` ``[T, C]``, added to the scores. Returns ``[T, heads, head_dim]``. Consecutive query
+    heads share a key/value head.
     """
     num_tokens, num_heads, head_dim = queries.shape
     num_kv_heads = keys.shape[1]
@@ -64,12 +56,7 @@ def attend(
     grouped = queries.reshape(num_tokens, num_kv_heads, -1, head_dim).transpose(1, 2, 0, 3)
     scores = grouped @ keys.transpose(1, 2, 0)[:, None]
     scores *= np.float32(scale)
-
-    distance = query_positions[:, None] - key_positions
-    visible = distance >= 0
-    if window_tokens is not None:
-        visible &= distance < window_tokens
-    scores += np.where(visible, np.float32(0), np.float32(-np.inf))
+    scores += mask
 
     scores -= scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores, out=scores)

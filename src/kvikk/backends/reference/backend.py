@@ -14,18 +14,19 @@ from kvikk.backends import sampling
 from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
 from kvikk.backends.reference.arithmetic import Floats, activate, attend, rms_norm, rotate
 from kvikk.backends.reference.blocks import Blocks, block_bytes
-from kvikk.models.decoder import Attention, Decoder, DecoderLayer, FeedForward, Matrix
+from kvikk.backends.reference.lookback import Lookback, Places, lookbacks, write_places
+from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix
 
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class _Home:
-    """Where a layer's keys and values are kept."""
+class _View:
+    """What a batch writes to and sees of one group's blocks, the same in all its layers."""
 
-    group: int
     blocks: Blocks
-    layer: int  # index within the group
+    write_places: Places
+    lookbacks: tuple[Lookback, ...]
 
 
 class ReferenceBackend:
@@ -52,14 +53,15 @@ class ReferenceBackend:
 
     def load(self, decoder: Decoder, plan: Plan) -> None:
         """Dequantise the weights and allocate the blocks."""
-        self._decoder = decoder
+        self._decoder, self._plan = decoder, plan
         self._weights = {id(matrix): matrix.float32() for matrix in _matrices(decoder)}
         self._blocks = tuple(
             Blocks(group, num_blocks, plan.block_size, plan.kv_dtype)
             for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
         )
+        # Where a layer's keys and values are kept: its group, and its index within the group.
         self._homes = {
-            layer: _Home(number, self._blocks[number], index)
+            layer: (number, index)
             for number, group in enumerate(plan.groups)
             for index, layer in enumerate(group.layers)
         }
@@ -68,11 +70,23 @@ class ReferenceBackend:
         """Run every layer over the batch's tokens; return the logits of the rows that want them."""
         for copy in batch.copies:
             self._blocks[copy.group].copy(copy.source, copy.target)
+        views = [self._view(batch, number) for number in range(len(self._blocks))]
 
         decoder = self._decoder
         hidden = decoder.embedding.take(batch.token_ids) * np.float32(decoder.embedding_scale)
-        for index, layer in enumerate(decoder.layers):
-            hidden = self._layer(layer, self._homes[index], hidden, batch)
+        for number, layer in enumerate(decoder.layers):
+            group, index_in_group = self._homes[number]
+            x = self._norm(hidden, layer.attention_norm)
+            x = self._attention(layer.attention, x, batch.positions, views[group], index_in_group)
+            if layer.attention_post_norm is not None:
+                x = self._norm(x, layer.attention_post_norm)
+            hidden = hidden + x
+
+            x = self._norm(hidden, layer.feed_forward_norm)
+            x = self._feed_forward(layer.feed_forward, x)
+            if layer.feed_forward_post_norm is not None:
+                x = self._norm(x, layer.feed_forward_post_norm)
+            hidden = hidden + x
         wanted = self._norm(hidden[batch.logits_rows], decoder.final_norm)
         return self._apply(decoder.head, wanted)
 
@@ -93,56 +107,46 @@ class ReferenceBackend:
         """The inverse of ``read``. Raises ValueError if the length does not fit."""
         self._blocks[group].write(blocks, data)
 
-    def _layer(self, layer: DecoderLayer, home: _Home, hidden: Floats, batch: Batch) -> Floats:
-        """One layer, ``[T, hidden]`` to ``[T, hidden]``."""
-        attended = self._attention(
-            layer.attention, home, self._norm(hidden, layer.attention_norm), batch
+    def _view(self, batch: Batch, group: int) -> _View:
+        block_size, window_tokens = self._plan.block_size, self._plan.groups[group].window_tokens
+        return _View(
+            self._blocks[group],
+            write_places(batch, group, block_size),
+            lookbacks(batch, group, window_tokens, block_size),
         )
-        if layer.attention_post_norm is not None:
-            attended = self._norm(attended, layer.attention_post_norm)
-        hidden = hidden + attended
 
-        fed = self._feed_forward(layer.feed_forward, self._norm(hidden, layer.feed_forward_norm))
-        if layer.feed_forward_post_norm is not None:
-            fed = self._norm(fed, layer.feed_forward_post_norm)
-        return hidden + fed
-
-    def _attention(self, attention: Attention, home: _Home, x: Floats, batch: Batch) -> Floats:
-        """Project all tokens at once, then let each sequence look back through its block table."""
-        head_dim = attention.head_dim
-        queries = self._apply(attention.query, x).reshape(len(x), -1, head_dim)
-        keys = self._apply(attention.key, x).reshape(len(x), -1, head_dim)
+    def _attention(
+        self,
+        attention: Attention,
+        x: Floats,
+        positions: NDArray[np.int32],
+        view: _View,
+        layer: int,
+    ) -> Floats:
+        """Project all tokens at once, then let each sequence look back through its blocks."""
+        num_tokens, head_dim = len(x), attention.head_dim
+        queries = self._apply(attention.query, x).reshape(num_tokens, -1, head_dim)
+        keys = self._apply(attention.key, x).reshape(num_tokens, -1, head_dim)
         values = self._apply(attention.value, x)
         if attention.query_norm is not None:
             queries = self._norm(queries, attention.query_norm)
         if attention.key_norm is not None:
             keys = self._norm(keys, attention.key_norm)
-        queries = rotate(queries, batch.positions, attention.rotation)
-        keys = rotate(keys, batch.positions, attention.rotation)
+        queries = rotate(queries, positions, attention.rotation)
+        keys = rotate(keys, positions, attention.rotation)
+        view.blocks.store(layer, view.write_places, keys.reshape(num_tokens, -1), values)
 
         mixed = np.empty_like(queries)
-        for sequence, rows in _sequences(batch):
-            block_table = batch.block_tables[home.group][sequence]
-            positions = batch.positions[rows]
-            home.blocks.store(
-                home.layer,
-                block_table,
-                positions,
-                keys[rows].reshape(len(positions), -1),
-                values[rows],
-            )
-            visible = _visible_positions(positions, attention.window_tokens)
-            seen_keys, seen_values = home.blocks.fetch(home.layer, block_table, visible)
-            mixed[rows] = attend(
-                queries[rows],
-                seen_keys.reshape(len(visible), -1, head_dim),
-                seen_values.reshape(len(visible), -1, head_dim),
-                positions,
-                visible,
-                attention.window_tokens,
+        for sequence in view.lookbacks:
+            seen_keys, seen_values = view.blocks.fetch(layer, sequence.places)
+            mixed[sequence.rows] = attend(
+                queries[sequence.rows],
+                seen_keys.reshape(-1, attention.num_kv_heads, head_dim),
+                seen_values.reshape(-1, attention.num_kv_heads, head_dim),
+                sequence.mask,
                 attention.scale,
             )
-        return self._apply(attention.output, mixed.reshape(len(x), -1))
+        return self._apply(attention.output, mixed.reshape(num_tokens, -1))
 
     def _feed_forward(self, network: FeedForward, x: Floats) -> Floats:
         gate = activate(self._apply(network.gate, x), network.activation)
@@ -164,23 +168,3 @@ def _matrices(decoder: Decoder) -> Iterator[Matrix]:
         attention, network = layer.attention, layer.feed_forward
         yield from (attention.query, attention.key, attention.value, attention.output)
         yield from (network.gate, network.up, network.down)
-
-
-def _sequences(batch: Batch) -> Iterator[tuple[int, slice]]:
-    """Each sequence's number, and its rows in the batch."""
-    starts = np.flatnonzero(np.diff(batch.sequence_rows, prepend=-1))
-    stops = [*starts[1:], len(batch.sequence_rows)]
-    for start, stop in zip(starts, stops, strict=True):
-        yield int(batch.sequence_rows[start]), slice(int(start), int(stop))
-
-
-def _visible_positions(
-    positions: NDArray[np.int32], window_tokens: int | None
-) -> NDArray[np.int32]:
-    """What the tokens at ``positions`` may look at, taken together.
-
-    without a window   [ 0 … last ]
-    with one           [ first - window + 1 … last ]
-    """
-    first = 0 if window_tokens is None else max(0, int(positions[0]) - window_tokens + 1)
-    return np.arange(first, int(positions[-1]) + 1, dtype=np.int32)

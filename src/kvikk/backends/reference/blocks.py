@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kvikk.backends.reference.lookback import Places
 from kvikk.shapes.shape import CacheGroup
 
 Floats = NDArray[np.float32]
@@ -25,34 +26,22 @@ class Blocks:
     """
 
     def __init__(self, group: CacheGroup, num_blocks: int, block_size: int, kv_dtype: str) -> None:
-        self.block_size = block_size
         self._bfloat16 = kv_dtype == "bf16"
         stored = np.uint16 if self._bfloat16 else np.float32
         shape = (num_blocks, len(group.layers), block_size)
         self._keys = np.zeros((*shape, group.key_elements), stored)
         self._values = np.zeros((*shape, group.value_elements), stored)
 
-    def store(
-        self,
-        layer: int,
-        block_table: NDArray[np.int32],
-        positions: NDArray[np.int32],
-        keys: Floats,
-        values: Floats,
-    ) -> None:
-        """Put one sequence's keys and values ``[T, elements]`` at its ``positions`` ``[T]``."""
-        blocks, slots = self._place(block_table, positions)
-        self._keys[blocks, layer, slots] = self._encode(keys)
-        self._values[blocks, layer, slots] = self._encode(values)
+    def store(self, layer: int, places: Places, keys: Floats, values: Floats) -> None:
+        """Put keys and values ``[T, elements]`` at ``places`` ``[T]``."""
+        self._keys[places.blocks, layer, places.slots] = self._encode(keys)
+        self._values[places.blocks, layer, places.slots] = self._encode(values)
 
-    def fetch(
-        self, layer: int, block_table: NDArray[np.int32], positions: NDArray[np.int32]
-    ) -> tuple[Floats, Floats]:
-        """The keys and values ``[C, elements]`` at one sequence's ``positions`` ``[C]``."""
-        blocks, slots = self._place(block_table, positions)
+    def fetch(self, layer: int, places: Places) -> tuple[Floats, Floats]:
+        """The keys and values ``[C, elements]`` at ``places`` ``[C]``."""
         return (
-            self._decode(self._keys[blocks, layer, slots]),
-            self._decode(self._values[blocks, layer, slots]),
+            self._decode(self._keys[places.blocks, layer, places.slots]),
+            self._decode(self._values[places.blocks, layer, places.slots]),
         )
 
     def copy(self, source: int, target: int) -> None:
@@ -79,14 +68,6 @@ class Blocks:
             ):
                 part = np.frombuffer(data, array.dtype, array[block].size, start)
                 array[block] = part.reshape(array[block].shape)
-
-    def _place(
-        self, block_table: NDArray[np.int32], positions: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Physical block and slot of each position. A block given back must never be asked for."""
-        blocks = block_table[positions // self.block_size]
-        assert blocks.min(initial=0) >= 0, "a position in a block that was given back"
-        return blocks, positions % self.block_size
 
     def _encode(self, x: Floats) -> NDArray[np.float32] | NDArray[np.uint16]:
         if not self._bfloat16:
