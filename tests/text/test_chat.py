@@ -35,18 +35,20 @@ CONSTRUCTS = """\
 
 
 @pytest.fixture
-def template_of(smollm2):
-    return lambda source: ChatTemplate(source, smollm2, "here")
+def template_of(smollm2_tokenizer):
+    return lambda source: ChatTemplate(source, smollm2_tokenizer, "here")
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS)
 @pytest.mark.parametrize("source", [None, CONSTRUCTS])
 def test_templates_render_as_transformers_renders_them(
-    messages, source, smollm2, smollm2_source, template_of, transformers_smollm2
+    messages, source, smollm2_tokenizer, smollm2_source, template_of, transformers_smollm2_tokenizer
 ):
-    template = template_of(source) if source else load_chat_template(smollm2_source, smollm2)
+    template = (
+        template_of(source) if source else load_chat_template(smollm2_source, smollm2_tokenizer)
+    )
     for add_generation_prompt in (True, False):
-        expected = transformers_smollm2.apply_chat_template(
+        expected = transformers_smollm2_tokenizer.apply_chat_template(
             messages,
             chat_template=source,
             tokenize=False,
@@ -91,11 +93,11 @@ def test_a_template_that_refuses_says_why_in_one_line(template_of):
         "{% import 'os' as os %}{{ os.system('id') }}",
     ],
 )
-def test_a_hostile_template_reaches_neither_interpreter_nor_messages(source, smollm2):
+def test_a_hostile_template_reaches_neither_interpreter_nor_messages(source, smollm2_tokenizer):
     # Either it is refused, in one line, or the forbidden thing is as if it were not there.
     messages = [{"role": "user", "content": "Hi"}]
     try:
-        outcome = ChatTemplate(source, smollm2, "here").render(messages)
+        outcome = ChatTemplate(source, smollm2_tokenizer, "here").render(messages)
     except (RequestError, ModelError) as error:
         outcome = f"refused: {error}"
     assert outcome == "" or re.fullmatch("refused: .+", outcome)
@@ -118,9 +120,9 @@ def test_a_hostile_template_reaches_neither_interpreter_nor_messages(source, smo
         "{% for i in range(50000) %}{{ 'y' * 1000 }}{% endfor %}",
     ],
 )
-def test_a_template_without_end_is_stopped(source, smollm2):
+def test_a_template_without_end_is_stopped(source, smollm2_tokenizer):
     with pytest.raises((RequestError, ModelError)):
-        ChatTemplate(source, smollm2, "here").render(CONVERSATIONS[0])
+        ChatTemplate(source, smollm2_tokenizer, "here").render(CONVERSATIONS[0])
 
 
 def test_the_clock_of_one_rendering_does_not_run_in_the_next(template_of):
@@ -129,16 +131,16 @@ def test_the_clock_of_one_rendering_does_not_run_in_the_next(template_of):
     assert template.render(CONVERSATIONS[0]) == "user"
 
 
-def test_a_model_without_a_template_says_how_to_give_it_one(gemma3, gemma3_source):
-    template = load_chat_template(gemma3_source, gemma3)
+def test_a_model_without_a_template_says_how_to_give_it_one(gemma3_tokenizer, gemma3_source):
+    template = load_chat_template(gemma3_source, gemma3_tokenizer)
     with pytest.raises(RequestError, match=r"--chat-template FILE"):
         require_chat_template(template, "gemma3-270m")
 
 
-def test_a_template_from_a_file_takes_the_models_place(gemma3, gemma3_source, tmp_path):
+def test_a_template_from_a_file_takes_the_models_place(gemma3_tokenizer, gemma3_source, tmp_path):
     file = tmp_path / "template.jinja"
     file.write_text("{{ bos_token }}{{ messages[0].content }}")
-    template = load_chat_template(gemma3_source, gemma3, file)
+    template = load_chat_template(gemma3_source, gemma3_tokenizer, file)
     assert template.render(CONVERSATIONS[0]) == "<bos>Hi"
 
 
@@ -147,12 +149,12 @@ def test_a_template_from_a_file_takes_the_models_place(gemma3, gemma3_source, tm
     [(b"\xff\xfe", "not UTF-8"), (b"{% for %}", "not a usable chat template"), (None, "cannot be")],
 )
 def test_an_unusable_template_file_is_one_clear_line(
-    content, message, smollm2_source, smollm2, tmp_path
+    content, message, smollm2_source, smollm2_tokenizer, tmp_path
 ):
     file = tmp_path / "template.jinja"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ModelError, match=message) as caught:
-        load_chat_template(smollm2_source, smollm2, file)
+        load_chat_template(smollm2_source, smollm2_tokenizer, file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)

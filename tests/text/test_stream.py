@@ -9,7 +9,7 @@ from kvikk.text.stream import StopMatcher, StreamDecoder
 
 @pytest.mark.parametrize("model", ["smollm2", "gemma3"])
 def test_a_stream_joined_is_what_decoding_all_tokens_gives(model, request):
-    tokenizer = request.getfixturevalue(model)
+    tokenizer = request.getfixturevalue(f"{model}_tokenizer")
     # Byte tokens of Gemma's are drawn often: they are where characters come in parts.
     token_ids = st.integers(0, tokenizer.vocabulary_size - 1) | st.integers(238, 493)
 
@@ -25,7 +25,7 @@ def test_a_stream_joined_is_what_decoding_all_tokens_gives(model, request):
 
 @pytest.mark.parametrize("model", ["smollm2", "gemma3"])
 def test_half_a_character_is_never_emitted(model, request):
-    tokenizer = request.getfixturevalue(model)
+    tokenizer = request.getfixturevalue(f"{model}_tokenizer")
     text = "\U0001d573👩‍👩‍👧‍👦 é漢字 ﷽ \U0001fae8"
     decoder = StreamDecoder(tokenizer)
     token_ids = tokenizer.encode(text, add_bos=False)
@@ -35,9 +35,11 @@ def test_half_a_character_is_never_emitted(model, request):
     assert "" in pieces  # some token was only a part of a character
 
 
-def test_a_character_that_never_becomes_whole_is_shown_as_replaced(gemma3):
-    decoder = StreamDecoder(gemma3)
-    first_bytes_of_an_emoji = [gemma3.vocabulary.pieces.index(f"<0x{b:02X}>") for b in (0xF0, 0x9F)]
+def test_a_character_that_never_becomes_whole_is_shown_as_replaced(gemma3_tokenizer):
+    decoder = StreamDecoder(gemma3_tokenizer)
+    first_bytes_of_an_emoji = [
+        gemma3_tokenizer.vocabulary.pieces.index(f"<0x{b:02X}>") for b in (0xF0, 0x9F)
+    ]
     assert decoder.push(first_bytes_of_an_emoji) == ""
     assert decoder.finish() == "\ufffd"
 

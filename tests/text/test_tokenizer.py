@@ -18,7 +18,7 @@ from kvikk.text.tokenizer import load_tokenizer
 @pytest.mark.parametrize("model", ["smollm2", "gemma3"])
 @pytest.mark.parametrize("mode", ["special", "plain"])
 def test_both_models_give_llama_cpps_ids(model, mode, llama_cpp, request):
-    tokenizer = request.getfixturevalue(model)
+    tokenizer = request.getfixturevalue(f"{model}_tokenizer")
     for text, expected in zip(llama_cpp["texts"], llama_cpp[model][mode], strict=True):
         token_ids = tokenizer.encode(text, special=mode == "special", add_bos=False)
         assert token_ids == expected, repr(text)
@@ -36,30 +36,36 @@ def test_each_pretokenizer_cuts_as_llama_cpp_does(pre, llama_cpp, smollm2_source
             assert tokenizer.encode(text, special=False, add_bos=False) == expected, repr(text)
 
 
-def test_smollm2_gives_transformers_ids_and_texts(llama_cpp, smollm2, transformers_smollm2):
+def test_smollm2_gives_transformers_ids_and_texts(
+    llama_cpp, smollm2_tokenizer, transformers_smollm2_tokenizer
+):
     for text in llama_cpp["texts"]:
         if "Ⅷ" in text:  # transformers does not part such digits when it reads a GGUF file
             continue
-        token_ids = smollm2.encode(text)
-        assert token_ids == transformers_smollm2(text)["input_ids"]
-        assert smollm2.decode(token_ids, special=True) == transformers_smollm2.decode(token_ids)
-        plain = transformers_smollm2.decode(token_ids, skip_special_tokens=True)
-        assert smollm2.decode(token_ids) == plain
+        token_ids = smollm2_tokenizer.encode(text)
+        assert token_ids == transformers_smollm2_tokenizer(text)["input_ids"]
+        assert smollm2_tokenizer.decode(
+            token_ids, special=True
+        ) == transformers_smollm2_tokenizer.decode(token_ids)
+        plain = transformers_smollm2_tokenizer.decode(token_ids, skip_special_tokens=True)
+        assert smollm2_tokenizer.decode(token_ids) == plain
 
 
-def test_a_folder_gives_transformers_ids(llama_cpp, transformers_smollm2, tmp_path):
-    transformers_smollm2.save_pretrained(tmp_path)
+def test_a_folder_gives_transformers_ids(llama_cpp, transformers_smollm2_tokenizer, tmp_path):
+    transformers_smollm2_tokenizer.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
     tokenizer = load_tokenizer(ModelSource("folder", tmp_path))
     for text in llama_cpp["texts"]:
         token_ids = tokenizer.encode(text)
-        assert token_ids == transformers_smollm2(text)["input_ids"]
-        assert tokenizer.decode(token_ids, special=True) == transformers_smollm2.decode(token_ids)
-    assert tokenizer.vocabulary_size == len(transformers_smollm2)
+        assert token_ids == transformers_smollm2_tokenizer(text)["input_ids"]
+        assert tokenizer.decode(token_ids, special=True) == transformers_smollm2_tokenizer.decode(
+            token_ids
+        )
+    assert tokenizer.vocabulary_size == len(transformers_smollm2_tokenizer)
     assert tokenizer.eos_token_ids >= {2, 7}
 
 
-def test_encoding_and_decoding_give_any_text_back(smollm2, gemma3):
+def test_encoding_and_decoding_give_any_text_back(smollm2_tokenizer, gemma3_tokenizer):
     # SmolLM2's vocabulary lacks six control characters and the first byte of unassigned planes.
     characters = st.characters(
         max_codepoint=0x3FFFF,
@@ -70,43 +76,43 @@ def test_encoding_and_decoding_give_any_text_back(smollm2, gemma3):
     @settings(max_examples=100, deadline=None)
     @given(st.text(characters, max_size=200))
     def check(text):
-        assert smollm2.decode(smollm2.encode(text, special=False)) == text
+        assert smollm2_tokenizer.decode(smollm2_tokenizer.encode(text, special=False)) == text
         # SentencePiece has one mark for a space, and reads that character as one.
         spaced = text.replace("\u2581", " ")
-        token_ids = gemma3.encode(text, special=False, add_bos=False)
-        assert gemma3.decode(token_ids) == spaced
+        token_ids = gemma3_tokenizer.encode(text, special=False, add_bos=False)
+        assert gemma3_tokenizer.decode(token_ids) == spaced
 
     check()
 
 
-def test_a_lone_surrogate_is_read_as_the_replacement_character(smollm2, gemma3):
-    for tokenizer in (smollm2, gemma3):
+def test_a_lone_surrogate_is_read_as_the_replacement_character(smollm2_tokenizer, gemma3_tokenizer):
+    for tokenizer in (smollm2_tokenizer, gemma3_tokenizer):
         assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
         # A pair written as two halves is the character it stands for.
         assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
 
 
-def test_names_of_control_tokens_are_tokens_only_where_asked(smollm2):
-    assert smollm2.encode("<|im_end|>") == [2]
-    plain = smollm2.encode("<|im_end|>", special=False)
+def test_names_of_control_tokens_are_tokens_only_where_asked(smollm2_tokenizer):
+    assert smollm2_tokenizer.encode("<|im_end|>") == [2]
+    plain = smollm2_tokenizer.encode("<|im_end|>", special=False)
     assert len(plain) > 1
-    assert smollm2.decode(plain) == "<|im_end|>"
+    assert smollm2_tokenizer.decode(plain) == "<|im_end|>"
 
 
-def test_a_beginning_mark_comes_where_the_model_wants_one(smollm2, gemma3):
-    assert smollm2.encode("a")[0] != smollm2.bos_token_id
-    assert gemma3.encode("a")[0] == gemma3.bos_token_id == 2
-    assert gemma3.encode("a", add_bos=False) == gemma3.encode("a")[1:]
-    assert smollm2.encode("a", add_bos=True) == [1, *smollm2.encode("a")]
+def test_a_beginning_mark_comes_where_the_model_wants_one(smollm2_tokenizer, gemma3_tokenizer):
+    assert smollm2_tokenizer.encode("a")[0] != smollm2_tokenizer.bos_token_id
+    assert gemma3_tokenizer.encode("a")[0] == gemma3_tokenizer.bos_token_id == 2
+    assert gemma3_tokenizer.encode("a", add_bos=False) == gemma3_tokenizer.encode("a")[1:]
+    assert smollm2_tokenizer.encode("a", add_bos=True) == [1, *smollm2_tokenizer.encode("a")]
 
 
-def test_all_the_tokens_that_end_an_answer_are_known(smollm2, gemma3):
-    assert smollm2.eos_token_ids == {0, 2}  # <|endoftext|>, <|im_end|>
-    assert gemma3.eos_token_ids == {1, 106}  # <eos>, <end_of_turn>
+def test_all_the_tokens_that_end_an_answer_are_known(smollm2_tokenizer, gemma3_tokenizer):
+    assert smollm2_tokenizer.eos_token_ids == {0, 2}  # <|endoftext|>, <|im_end|>
+    assert gemma3_tokenizer.eos_token_ids == {1, 106}  # <eos>, <end_of_turn>
 
 
-def test_ids_outside_the_vocabulary_stand_for_nothing(smollm2):
-    assert smollm2.decode([-1, 49152, 10**9, 19556]) == "Hello"
+def test_ids_outside_the_vocabulary_stand_for_nothing(smollm2_tokenizer):
+    assert smollm2_tokenizer.decode([-1, 49152, 10**9, 19556]) == "Hello"
 
 
 def test_an_unknown_pretokenizer_is_refused_by_name(smollm2_source):

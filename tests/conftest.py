@@ -1,0 +1,37 @@
+"""Fixtures that several rooms use: the real models, and who else can read them."""
+
+from typing import Any
+
+import pytest
+
+from kvikk.files.sources import ModelSource, resolve
+from kvikk.text.tokenizer import Tokenizer, load_tokenizer
+
+
+@pytest.fixture(scope="session")
+def smollm2_source() -> ModelSource:
+    return resolve("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3_source() -> ModelSource:
+    return resolve("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer(smollm2_source: ModelSource) -> Tokenizer:
+    return load_tokenizer(smollm2_source)
+
+
+@pytest.fixture(scope="session")
+def gemma3_tokenizer(gemma3_source: ModelSource) -> Tokenizer:
+    return load_tokenizer(gemma3_source)
+
+
+@pytest.fixture(scope="session")
+def transformers_smollm2_tokenizer(smollm2_source: ModelSource) -> Any:
+    """The same file's tokeniser and template, as transformers reads them."""
+    import transformers
+
+    path = smollm2_source.path
+    return transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)

@@ -1,0 +1,108 @@
+"""A real server in a process of its own, and what tests ask it."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import httpx
+import openai
+
+from kvikk.engine.options import EngineOptions
+from kvikk.server.options import ServerOptions
+
+START_S = 120  # kernels may have to be compiled first
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    url: str
+    process: subprocess.Popen[str]
+
+    def client(self, api_key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=30)
+
+    def post(self, path: str, body: object = None, **options: object) -> httpx.Response:
+        content = {} if body is None else {"json": body}
+        return httpx.post(self.url + path, timeout=60, **content, **options)
+
+    def cache(self) -> dict:
+        return self.get("/v1/kvikk/cache").json()
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = self.get("/metrics").text.splitlines()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[{{ ]", line)
+        )
+
+    def wait_for(self, condition, timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
+            time.sleep(0.02)
+
+    def wait_until_idle(self) -> None:
+        self.wait_for(lambda: self.cache()["live_blocks"] == 0)
+
+
+@contextmanager
+def start(options: ServerOptions) -> Iterator[LiveServer]:
+    """Run a server on a free port until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, json.dumps(asdict(options))],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if found := re.match(r"listening on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError(f"the server did not start: {''.join(log)}")
+        yield LiveServer(found[1], process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def main(text: str) -> None:
+    """Run a server that also tells how many tasks its event loop has."""
+    from kvikk.engine.loading import load_engine
+    from kvikk.server import serve
+    from kvikk.server.app import create_app
+
+    fields = json.loads(text)
+    engine = EngineOptions(**fields.pop("engine"))
+    options = ServerOptions(engine=engine, **fields | {"api_keys": tuple(fields["api_keys"])})
+
+    def create_app_with_probe(loaded, options):
+        app = create_app(loaded, options)
+
+        @app.get("/test/tasks")
+        async def tasks():
+            return len(asyncio.all_tasks())
+
+        return app
+
+    serve.create_app, serve.load_engine = create_app_with_probe, load_engine
+    serve.run_server(options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
