@@ -183,7 +183,7 @@ class CacheMachine(RuleBasedStateMachine):
         return True
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), whole=st.booleans(), late_keys=st.integers(0, 9))
+    @rule(data=st.data(), whole=st.booleans(), late_keys=st.integers(0, 3))
     def step(self, data: st.DataObject, whole: bool, late_keys: int) -> None:
         """Compute one sequence, up to its room or less far; its keys may come later."""
         sequence_id = data.draw(st.sampled_from(sorted(self.live)))

@@ -194,6 +194,14 @@ def test_what_is_evicted_from_a_full_group_leaves_the_window_groups_too() -> Non
     assert windowed == Usage(9, 2, 1, 6), "a window block that no hit can reach is not cached"
 
 
+def test_window_groups_fill_what_a_full_group_freed_before_they_evict_their_own() -> None:
+    cache = CacheManager([GroupSpec(3, window_tokens=4), GroupSpec(3)], 4)
+    serve(cache, 0, range(8))  # the window group's oldest is block 0, the full group's block 1
+    open_whole(cache, 1, range(50, 58))
+    assert hit_of(cache, range(8)) == 4
+    assert cache.usage_by_group() == (Usage(3, 2, 1, 0), Usage(3, 2, 1, 0))
+
+
 # Sharing
 
 
