@@ -151,7 +151,8 @@ class _Header:
         shape = tuple(self.u64() for _ in range(num_dimensions))[::-1]
         if 0 in shape or prod(shape) >= 1 << 62:
             raise self.error(f"tensor {name!r} has the impossible shape {shape}")
-        dtype = self.type_name(_TENSOR_TYPES)
+        number = self.u32()
+        dtype = _TENSOR_TYPES[number] if number < len(_TENSOR_TYPES) else f"number {number}"
         if dtype not in BLOCK_FORMATS:
             known = " ".join(BLOCK_FORMATS)
             raise self.error(
@@ -164,7 +165,7 @@ class _Header:
             raise self.error(f"tensor {name!r} of type {dtype}: {error}") from None
 
     def value(self, key: str) -> Value:
-        dtype = self.type_name(_METADATA_TYPES)
+        dtype = self.metadata_type(key)
         if dtype == "string":
             return self.string()
         if dtype == "array":
@@ -173,7 +174,7 @@ class _Header:
         return scalar
 
     def array(self, key: str) -> NDArray[np.generic] | StringArray:
-        dtype = self.type_name(_METADATA_TYPES)
+        dtype = self.metadata_type(key)
         if dtype == "array":
             raise self.error(f"metadata {key!r} is an array of arrays")
         if dtype != "string":
@@ -183,9 +184,11 @@ class _Header:
         self.skip_strings(length)
         return StringArray(self.path, self.data, start, length)
 
-    def type_name(self, names: tuple[str, ...]) -> str:
+    def metadata_type(self, key: str) -> str:
         number = self.u32()
-        return names[number] if number < len(names) else f"number {number}"
+        if number >= len(_METADATA_TYPES):
+            raise self.error(f"metadata {key!r} is of the unknown type {number}")
+        return _METADATA_TYPES[number]
 
     def scalars(self, dtype: str, length: int) -> NDArray[np.generic]:
         start = self.position

@@ -6,6 +6,8 @@ A key that is absent stays absent; its default is the affair of whoever reads th
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from kvikk.files.gguf import GGUFFile, StringArray
 
 Config = dict[str, Any]
@@ -37,13 +39,13 @@ def config_from_gguf(file: GGUFFile) -> Config:
     for gguf_key, config_key in _COMMON_KEYS.items():
         value = file.metadata.get(f"{architecture}.{gguf_key}")
         if value is not None:
-            config[config_key] = value
+            config[config_key] = value.tolist() if isinstance(value, np.ndarray) else value
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, StringArray):
         config.setdefault("vocab_size", len(tokens))
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
     scaling = file.metadata.get(f"{architecture}.rope.scaling.type", "none")
-    if scaling != "none":
+    if isinstance(scaling, str) and scaling != "none":
         factor = file.metadata.get(f"{architecture}.rope.scaling.factor", 1.0)
         config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
     if architecture in _ARCHITECTURES:
@@ -66,10 +68,11 @@ def _gemma3(config: Config, metadata: Mapping[str, Any]) -> None:
         config["rope_local_base_freq"] = local_theta
     # The format leaves out what attention scores are divided by. It is the head size, except in
     # the 27B model, which is known by its 62 layers.
-    if config.get("num_hidden_layers") == 62:
-        config["query_pre_attn_scalar"] = config["hidden_size"] // config["num_attention_heads"]
-    elif "head_dim" in config:
-        config["query_pre_attn_scalar"] = config["head_dim"]
+    match config:
+        case {"num_hidden_layers": 62, "hidden_size": int(size), "num_attention_heads": int(heads)}:
+            config["query_pre_attn_scalar"] = size // max(heads, 1)
+        case {"head_dim": head_dim}:
+            config["query_pre_attn_scalar"] = head_dim
 
 
 _ARCHITECTURES: dict[str, Callable[[Config, Mapping[str, Any]], None]] = {
