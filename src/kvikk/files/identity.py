@@ -7,13 +7,11 @@ its size, its times and its inode.
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvikk.errors import ModelError
-from kvikk.files.cache_folder import cache_folder
+from kvikk.files.cache_folder import cache_folder, write_atomically
 
 
 def content_digest(paths: Sequence[Path]) -> bytes:
@@ -40,7 +38,7 @@ def file_digest(path: Path) -> bytes:
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     if unchanged:
-        _remember(identity, digest)
+        write_atomically(_memory_path(identity), f"{identity}\n{digest.hex()}\n".encode())
     return digest
 
 
@@ -66,16 +64,3 @@ def _remembered_digest(identity: str) -> bytes | None:
         # Nothing remembered, or something that is no digest: either way the file tells.
         return None
     return digest if len(digest) == hashlib.sha256().digest_size else None
-
-
-def _remember(identity: str, digest: bytes) -> None:
-    path = _memory_path(identity)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary_name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{identity}\n{digest.hex()}\n")
-        Path(temporary_name).replace(path)
-    except OSError:
-        # A cache folder that cannot be written costs the next start some time, no more.
-        return
