@@ -24,16 +24,17 @@ START_S = 120  # kernels may have to be compiled first
 class LiveServer:
     url: str
     process: subprocess.Popen[str]
+    http: httpx.Client
 
     def client(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=30)
+        return self.http.get(path)
 
     def post(self, path: str, body: object = None, **options: object) -> httpx.Response:
         content = {} if body is None else {"json": body}
-        return httpx.post(self.url + path, timeout=60, **content, **options)
+        return self.http.post(path, **content, **options)
 
     def cache(self) -> dict:
         return self.get("/v1/kvikk/cache").json()
@@ -71,7 +72,8 @@ def start(options: ServerOptions) -> Iterator[LiveServer]:
                 break
         else:
             raise AssertionError(f"the server did not start: {''.join(log)}")
-        yield LiveServer(found[1], process)
+        with httpx.Client(base_url=found[1], timeout=60) as http:
+            yield LiveServer(found[1], process, http)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -1,7 +1,6 @@
 import json
 import socket
 
-import httpx
 import pytest
 
 CHAT = "/v1/chat/completions"
@@ -10,7 +9,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def post(server, content, path=CHAT, headers=JSON):
-    return httpx.post(server.url + path, content=content, headers=headers, timeout=60)
+    return server.http.post(path, content=content, headers=headers)
 
 
 def check_error(response, status, message, parameter=None):
@@ -138,7 +137,7 @@ def test_another_content_type_is_refused_with_the_right_one(content_type, server
     ],
 )
 def test_a_route_that_is_not_there_is_an_error_in_the_same_shape(method, path, status, server):
-    check_error(httpx.request(method, server.url + path), status, path)
+    check_error(server.http.request(method, path), status, path)
 
 
 def test_a_connection_that_breaks_in_the_middle_of_its_body_is_nobodys_problem(server):

@@ -48,7 +48,7 @@ def bearer(key):
 )
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/kvikk/cache", "/v1/nothing"])
 def test_without_a_key_nothing_is_told(headers, path, guarded):
-    response = httpx.get(guarded.url + path, headers=headers)
+    response = guarded.http.get(path, headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     error = response.json()["error"]
@@ -59,7 +59,7 @@ def test_without_a_key_nothing_is_told(headers, path, guarded):
 def test_every_key_opens_and_health_needs_none(guarded):
     for key in KEYS:
         assert [model.id for model in guarded.client(key).models.list()] == ["smollm2"]
-    assert httpx.get(f"{guarded.url}/health").json() == {"status": "ok"}
+    assert guarded.get("/health").json() == {"status": "ok"}
 
 
 def test_each_key_has_a_cache_of_its_own(guarded):
@@ -108,8 +108,8 @@ def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
         running_metric = "vllm:num_requests_running"
         guarded.wait_for(lambda: guarded.metric(running_metric) == 2)
         guarded.process.send_signal(signal.SIGTERM)
-        guarded.wait_for(lambda: httpx.get(f"{guarded.url}/health").status_code == 503)
-        refused = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=bearer(KEYS[1]))
+        guarded.wait_for(lambda: guarded.get("/health").status_code == 503)
+        refused = guarded.post("/v1/completions", body, headers=bearer(KEYS[1]))
         assert refused.status_code == 503
         assert refused.json()["error"]["type"] == "server_error"
         assert "shutting down" in refused.json()["error"]["message"]

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kvikk.errors import BusyError, RequestError
+from kvikk.errors import RequestError
 from kvikk.wire.errors import ErrorBody, ErrorType
 from kvikk.wire.events import encode_json
 
@@ -50,8 +50,6 @@ def as_api_error(error: Exception) -> ApiError:
             return error
         case RequestError():
             return ApiError(400, str(error), parameter=error.parameter)
-        case BusyError():
-            return ApiError(429, str(error), headers={"Retry-After": str(error.retry_after_s)})
         case HTTPException():
             return ApiError(error.status_code, error.detail, headers=error.headers)
         case ClientDisconnect():
@@ -70,5 +68,5 @@ def install_error_handlers(app: FastAPI) -> None:
             error = HTTPException(error.status_code, f"{problem} {path!r}", error.headers)
         return as_api_error(error).response()
 
-    for kind in (ApiError, RequestError, BusyError, HTTPException, ClientDisconnect, Exception):
+    for kind in (ApiError, RequestError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, answer)

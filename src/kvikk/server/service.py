@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from kvikk.backends.base import SamplingParameters
+from kvikk.cache.records import ResetResult
+from kvikk.engine.engine import Engine
 from kvikk.engine.loading import LoadedEngine
 from kvikk.engine.requests import Generation, Output, Request
 from kvikk.engine.worker import EngineWorker
@@ -116,12 +118,21 @@ class Service:
         try:
             self.worker.submit(request, listen)
         except BusyError as error:
-            if self.worker.accepting:
-                raise
-            # Not too many requests, but no more of them at all.
-            headers = {"Retry-After": str(error.retry_after_s)}
-            raise ApiError(503, str(error), headers=headers) from None
+            raise self._busy(error) from None
         return request.id, mailbox
+
+    async def reset_cache(self) -> ResetResult:
+        """Forget all that was computed. Raises ApiError if the engine has stopped."""
+        try:
+            return await asyncio.wrap_future(self.worker.call(Engine.reset_cache))
+        except BusyError as error:
+            raise self._busy(error) from None
+
+    def _busy(self, error: BusyError) -> ApiError:
+        """Too many requests for now (429), or no more of them at all (503)."""
+        status = 429 if self.worker.accepting else 503
+        headers = {"Retry-After": str(error.retry_after_s)}
+        return ApiError(status, str(error), headers=headers)
 
 
 def _model_id(model: str) -> str:

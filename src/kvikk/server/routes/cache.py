@@ -1,13 +1,11 @@
 """``GET /v1/kvikk/cache`` and ``POST /v1/kvikk/cache/reset``: the KV cache, seen and emptied."""
 
-import asyncio
 from dataclasses import asdict
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kvikk.engine.engine import Engine
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
 
@@ -33,7 +31,7 @@ async def reset(request: Request) -> Response:
     ``held_blocks`` become empty when the ``held_by_requests`` requests end.
     """
     service: Service = request.app.state.service
-    result = await asyncio.wrap_future(service.worker.call(Engine.reset_cache))
+    result = await service.reset_cache()
     return json_response(
         {
             "complete": result.complete,

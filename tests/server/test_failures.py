@@ -1,0 +1,82 @@
+"""When the engine fails: who is told what, and what goes on."""
+
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+from kvikk.engine.loading import LoadedEngine
+from kvikk.engine.memory import MemoryReport
+from kvikk.engine.options import EngineOptions
+from kvikk.server.app import create_app
+from kvikk.server.options import ServerOptions
+from tests.engine.driver import make_engine
+
+BODY = {"model": "exact", "prompt": [1, 2, 3], "max_tokens": 4}
+
+
+@pytest.fixture
+def parts(smollm2_tokenizer):
+    """An engine whose backend can be told to fail, and a client of a server over it."""
+    engine, backend = make_engine()
+    memory = MemoryReport(None, 0, 0, (), 4, "f32", 64, 64, 1.0)
+    loaded = LoadedEngine(
+        engine, smollm2_tokenizer, None, memory, "exact", "exact", EngineOptions(), 0.0
+    )
+    with TestClient(create_app(loaded, ServerOptions()), raise_server_exceptions=False) as client:
+        yield engine, backend, client
+
+
+def test_a_failing_step_ends_its_request_with_500_and_the_next_one_is_served(parts):
+    _, backend, client = parts
+    backend.failure = RuntimeError("out of luck at 0x7f")
+    response = client.post("/v1/completions", json=BODY)
+    assert response.status_code == 500
+    error = response.json()["error"]
+    assert error["type"] == "server_error"
+    assert "0x7f" not in response.text
+    assert client.post("/v1/completions", json=BODY).status_code == 200
+    assert client.get("/health").status_code == 200
+
+
+def test_a_failure_in_the_middle_of_a_stream_is_its_last_event(parts):
+    _, backend, client = parts
+    backend.failure = RuntimeError("out of luck")
+    response = client.post("/v1/completions", json=BODY | {"stream": True})
+    *_, last = response.text.strip().split("\n\n")
+    assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
+    assert "[DONE]" not in response.text
+
+
+def test_an_engine_that_has_stopped_is_told_by_health_and_by_503(parts, monkeypatch):
+    engine, _, client = parts
+
+    def broken_step():
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(engine, "step", broken_step)
+    assert client.post("/v1/completions", json=BODY).status_code == 500
+    assert client.get("/health").status_code == 503
+    assert client.get("/health").json() == {"status": "failed"}
+    for path, body in [("/v1/completions", BODY), ("/v1/kvikk/cache/reset", None)]:
+        refused = client.post(path, json=body)
+        assert refused.status_code == 503
+        assert "retry-after" in refused.headers
+    assert client.get("/metrics").status_code == 200
+
+
+def test_a_defect_of_the_server_itself_is_500_without_a_traceback(parts, monkeypatch):
+    _, _, client = parts
+    monkeypatch.setattr(client.app.state.service, "submit", None)
+    response = client.post("/v1/completions", json=BODY)
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+    assert "NoneType" not in response.text
+
+
+def test_a_chat_with_a_model_that_has_no_template_says_what_to_do(parts):
+    _, _, client = parts
+    body = {"model": "exact", "messages": [{"role": "user", "content": "Hi"}]}
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert "--chat-template FILE" in response.json()["error"]["message"]
