@@ -82,6 +82,8 @@ class CacheMachine(RuleBasedStateMachine):
             case BlockStored():
                 parent = event.parent_key
                 tokens = self.live[event.sequence_id].tokens
+                before = KeyChain(ROOT, self.block_size, tokens[: event.start_token]).keys
+                assert parent == (before[-1] if before else None)
                 for i, key in enumerate(event.keys):
                     stop = event.start_token + (i + 1) * self.block_size
                     assert key == KeyChain(ROOT, self.block_size, tokens[:stop]).keys[-1]
@@ -309,4 +311,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestCacheMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

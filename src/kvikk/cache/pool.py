@@ -31,9 +31,11 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.references = array("i", bytes(4 * num_blocks))
+        # Dicts of bytes and ints, and arrays: the garbage collector looks into none of them, so a
+        # large pool does not slow down every collection.
         self.index: dict[bytes, int] = {}
-        self._keys: list[bytes | None] = [None] * num_blocks
-        self._parent_keys: list[bytes | None] = [None] * num_blocks
+        self._keys: dict[int, bytes] = {}  # the index's inverse
+        self._parent_keys: dict[int, bytes | None] = {}
         self._empty = array("i", range(num_blocks - 1, -1, -1))  # the lowest number on top
         # The entry past the last block is the queue's two ends: newer is the oldest cached block.
         self._newer = array("i", [num_blocks]) * (num_blocks + 1)
@@ -81,14 +83,14 @@ class BlockPool:
         for block in blocks:
             self.references[block] -= 1
             if self.references[block] == 0:
-                if self._keys[block] is None:
-                    self._empty.append(block)
-                else:
+                if block in self._keys:
                     self._append(block)
+                else:
+                    self._empty.append(block)
 
     def publish(self, block: int, key: bytes, parent_key: bytes | None) -> None:
         """Put a live, full, computed block into the index."""
-        assert self._keys[block] is None
+        assert block not in self._keys
         assert key not in self.index
         self.index[key] = block
         self._keys[block] = key
@@ -108,20 +110,18 @@ class BlockPool:
     def clear(self) -> int:
         """Forget every key; live blocks stay live. Returns how many cached blocks became empty."""
         num_dropped = self._num_cached
-        for block in self.index.values():
-            self._keys[block] = self._parent_keys[block] = None
-            if self.references[block] == 0:
-                self._empty.append(block)
+        self._empty.extend(block for block in self._keys if self.references[block] == 0)
         self.index.clear()
+        self._keys.clear()
+        self._parent_keys.clear()
         self._newer[self.num_blocks] = self._older[self.num_blocks] = self.num_blocks
         self._num_cached = 0
         return num_dropped
 
     def _forget(self, block: int) -> bytes:
-        key = self._keys[block]
-        assert key is not None
+        key = self._keys.pop(block)
+        del self._parent_keys[block]
         del self.index[key]
-        self._keys[block] = self._parent_keys[block] = None
         return key
 
     def _append(self, block: int) -> None:
@@ -155,13 +155,10 @@ class BlockPool:
         assert len(queue) == self._num_cached
         states = [*queue, *self._empty, *expected_references]
         assert sorted(states) == list(range(self.num_blocks)), "live + cached + empty = all"
-        assert {block for block, key in enumerate(self._keys) if key is not None} == set(
-            self.index.values()
-        )
-        for key, block in self.index.items():
-            assert self._keys[block] == key
-            parent_key = self._parent_keys[block]
+        assert {key: block for block, key in self._keys.items()} == self.index
+        assert len(self._keys) == len(self.index) == len(self._parent_keys)
+        for parent_key in self._parent_keys.values():
             if ancestors_stay and parent_key is not None:
                 assert parent_key in self.index, "a cached block lost its ancestor"
-        assert all(self._keys[block] is not None for block in queue)
-        assert all(self._keys[block] is None for block in self._empty)
+        assert all(block in self._keys for block in queue)
+        assert not any(block in self._keys for block in self._empty)
