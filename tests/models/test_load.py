@@ -1,0 +1,271 @@
+"""Loaders against transformers: small random models of every kind, saved and loaded by both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from kvikk.backends.reference.backend import ReferenceBackend
+from kvikk.errors import ModelError
+from kvikk.files.sources import resolve
+from kvikk.models.load import load_decoder
+from tests.backends.driver import Driver
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7]
+
+LLAMA = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+GEMMA3 = {
+    **LLAMA,
+    "num_hidden_layers": 7,
+    "head_dim": 32,
+    "sliding_window": 8,
+    "query_pre_attn_scalar": 24,
+    "tie_word_embeddings": True,
+}
+
+CONFIGS = {
+    "llama": transformers.LlamaConfig(**LLAMA),
+    "llama, tied": transformers.LlamaConfig(**{**LLAMA, "tie_word_embeddings": True}),
+    "llama, every head its own": transformers.LlamaConfig(**{**LLAMA, "num_key_value_heads": 4}),
+    "llama, one shared head": transformers.LlamaConfig(**{**LLAMA, "num_key_value_heads": 1}),
+    "llama, wide heads": transformers.LlamaConfig(**LLAMA, head_dim=48),
+    "llama 3 scaling": transformers.LlamaConfig(**LLAMA, rope_parameters=LLAMA3_SCALING),
+    "linear scaling": transformers.LlamaConfig(
+        **LLAMA, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+    ),
+    "gemma 3": transformers.Gemma3TextConfig(**GEMMA3),
+    "gemma 3, untied, listed layers": transformers.Gemma3TextConfig(
+        **{**GEMMA3, "num_hidden_layers": 3, "tie_word_embeddings": False},
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+    ),
+    "gemma 3, stretched": transformers.Gemma3TextConfig(
+        **GEMMA3,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    ),
+}
+
+
+def random_model(config: transformers.PreTrainedConfig) -> transformers.PreTrainedModel:
+    """A model with all weights random, norms too, so that none may be overlooked."""
+    torch.manual_seed(5)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.2)
+    return model
+
+
+def logits_of(model: transformers.PreTrainedModel) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor([TOKENS])).logits[0].numpy()
+
+
+def our_logits(path: Path) -> np.ndarray:
+    decoder = load_decoder(resolve(str(path)))
+    return Driver(ReferenceBackend(), decoder, capacity_tokens=64).all_logits(TOKENS)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_logits_of_a_saved_model_equal_those_of_transformers(
+    config: transformers.PreTrainedConfig, tmp_path: Path
+) -> None:
+    model = random_model(config)
+    model.save_pretrained(tmp_path)
+    np.testing.assert_allclose(our_logits(tmp_path), logits_of(model), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_files_in_several_shards_are_read_exactly(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = random_model(CONFIGS["llama"]).to(dtype)
+    model.save_pretrained(tmp_path, max_shard_size="64KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    expected = logits_of(model.to(torch.float32))
+    np.testing.assert_allclose(our_logits(tmp_path), expected, rtol=0, atol=2e-4)
+
+
+def test_older_configurations_say_the_same(tmp_path: Path) -> None:
+    """Before rope_parameters there were rope_theta, rope_scaling and rope_local_base_freq."""
+    for name, older in {
+        "llama 3 scaling": {"rope_theta": 500000.0, "rope_scaling": LLAMA3_SCALING},
+        "gemma 3, stretched": {
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4,
+            "rope_scaling": {"type": "linear", "factor": 8.0},
+            "sliding_window_pattern": 6,
+            "layer_types": None,
+        },
+    }.items():
+        model = random_model(CONFIGS[name])
+        model.save_pretrained(tmp_path / name)
+        path = tmp_path / name / "config.json"
+        config = json.loads(path.read_text())
+        del config["rope_parameters"]
+        path.write_text(json.dumps({**config, **older}))
+        np.testing.assert_allclose(our_logits(tmp_path / name), logits_of(model), rtol=0, atol=2e-4)
+
+
+def write_llama_gguf(model: transformers.PreTrainedModel, path: Path) -> None:
+    """As llama.cpp's converter does: query and key rows interleaved, frequencies as factors."""
+    config = model.config
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    plain = config.rope_parameters["rope_theta"] ** (
+        -torch.arange(0, config.head_dim, 2) / config.head_dim
+    )
+    writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+        for part, num_heads in heads.items():
+            if part in name:
+                halves = weight.reshape(num_heads, 2, -1, weight.shape[1])
+                weight = halves.swapaxes(1, 2).reshape(weight.shape)
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_stretched_untied_llama_in_gguf_is_the_same_model(tmp_path: Path) -> None:
+    model = random_model(CONFIGS["llama 3 scaling"])
+    write_llama_gguf(model, tmp_path / "llama.gguf")
+    logits = our_logits(tmp_path / "llama.gguf")
+    np.testing.assert_allclose(logits, logits_of(model), rtol=0, atol=2e-4)
+
+
+def test_the_language_model_of_one_that_also_sees_is_loaded(tmp_path: Path) -> None:
+    config = transformers.Gemma3Config(
+        text_config=CONFIGS["gemma 3"].to_dict(),
+        vision_config={
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        mm_tokens_per_image=4,
+    )
+    torch.manual_seed(6)
+    model = transformers.Gemma3ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.2)
+    model.save_pretrained(tmp_path)
+    np.testing.assert_allclose(our_logits(tmp_path), logits_of(model), rtol=0, atol=2e-4)
+
+
+@pytest.fixture
+def saved_llama(tmp_path: Path) -> Path:
+    random_model(CONFIGS["llama"]).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_tensors(folder: Path, changes: dict[str, torch.Tensor | None]) -> None:
+    path = folder / "model.safetensors"
+    tensors = {**load_file(path), **changes}
+    save_file({name: t for name, t in tensors.items() if t is not None}, path)
+
+
+def test_a_missing_tensor_is_one_line(saved_llama: Path) -> None:
+    change_tensors(saved_llama, {"model.layers.1.mlp.up_proj.weight": None})
+    with pytest.raises(ModelError, match=r"lacks the tensor 'model\.layers\.1\.mlp\.up_proj"):
+        load_decoder(resolve(str(saved_llama)))
+
+
+def test_a_missing_embedding_is_one_line(saved_llama: Path) -> None:
+    change_tensors(saved_llama, {"model.embed_tokens.weight": None})
+    with pytest.raises(ModelError, match=r"lacks the tensor 'model\.embed_tokens"):
+        load_decoder(resolve(str(saved_llama)))
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 1), (64,), (63, 64)])
+def test_a_tensor_of_another_shape_is_one_line(saved_llama: Path, shape: tuple[int, ...]) -> None:
+    name = "model.layers.0.self_attn.q_proj.weight"
+    change_tensors(saved_llama, {name: torch.zeros(shape)})
+    with pytest.raises(ModelError, match=r"q_proj\.weight' has shape .* promises \(64, 64\)"):
+        load_decoder(resolve(str(saved_llama)))
+
+
+def test_a_tensor_that_would_be_ignored_is_refused(saved_llama: Path) -> None:
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}
+    change_tensors(saved_llama, bias)
+    with pytest.raises(ModelError, match=r"has the tensor 'model\.layers\.0\.self_attn\.q_proj\.b"):
+        load_decoder(resolve(str(saved_llama)))
+
+
+def test_stored_frequencies_are_no_reason_to_refuse(saved_llama: Path) -> None:
+    expected = our_logits(saved_llama)
+    change_tensors(saved_llama, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    np.testing.assert_array_equal(our_logits(saved_llama), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"hidden_act": "relu"}, "activation 'relu' is not supported"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' are not supported"),
+        ({"rope_parameters": {"rope_type": "llama3"}}, "lacks low_freq_factor"),
+        ({"rope_parameters": {"rope_theta": "big"}}, "rope_theta is 'big'"),
+        ({"intermediate_size": 97}, r"promises \(97, 64\)"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"model_type": "nonesuch"}, "'nonesuch' are not supported"),
+    ],
+)
+def test_a_configuration_that_cannot_be_run_is_one_line(
+    saved_llama: Path, changes: dict[str, Any], problem: str
+) -> None:
+    change_config(saved_llama, **changes)
+    with pytest.raises(ModelError, match=problem):
+        load_decoder(resolve(str(saved_llama)))
+
+
+@pytest.mark.parametrize("option", ["final_logit_softcapping", "use_bidirectional_attention"])
+def test_options_of_gemma_that_are_not_computed_are_refused(tmp_path: Path, option: str) -> None:
+    random_model(CONFIGS["gemma 3"]).save_pretrained(tmp_path)
+    change_config(tmp_path, **{option: 30.0})
+    with pytest.raises(ModelError, match=f"{option} is not supported"):
+        load_decoder(resolve(str(tmp_path)))
