@@ -242,6 +242,25 @@ def test_the_newest_gives_way_and_continues_where_it_was() -> None:
         assert answers[name].token_ids == alone(prompts[name], generation, 36)
 
 
+def test_one_that_gives_way_to_an_older_prompt_leaves_the_step_it_was_in() -> None:
+    # The newer one decodes, and so stands in the step before the older one's prompt gets its turn.
+    engine, _ = make_engine(num_blocks=(13,), step_tokens=4, max_running=2, max_context_tokens=44)
+    answers = run(engine, [request("old", LONG, 4), request("new", [1], 40)])
+    assert engine.stats().preemptions > 0
+    assert answers["old"].token_ids == alone(LONG, Generation(4), 44)
+    assert answers["new"].token_ids == alone((1,), Generation(40), 44)
+
+
+def test_the_oldest_gets_blocks_that_newer_ones_share_among_themselves() -> None:
+    # Two clones at the same place own no block alone: only with both of them one comes free.
+    engine, _ = make_engine(num_blocks=(8,), block_size=1, step_tokens=8, max_context_tokens=8)
+    run(engine, [request("warm", [5], 1)])
+    clones = [request("b", [5], 30), request("c", [5], 30)]
+    answers = run(engine, [request("a", [30, 31], 30), *clones])
+    assert answers["a"].token_ids == alone((30, 31), Generation(30), 8)
+    assert answers["b"].token_ids == answers["c"].token_ids == alone((5,), Generation(30), 8)
+
+
 def test_a_long_prompt_is_not_let_in_on_the_blocks_of_its_first_piece() -> None:
     engine, backend = make_engine(num_blocks=(12,), step_tokens=8, max_context_tokens=44)
     run(engine, [request("a", LONG[:20], 4), request("b", LONG[::-1][:30], 4)])

@@ -151,6 +151,7 @@ class Engine:
         """
         outputs, self._outputs = self._outputs, []
         step = self._scheduler.schedule()
+        assert self._scheduler.num_sequences == len(self._sequences), "a request is lost"
         if not step.chunks:
             return outputs
         now_s = time.monotonic()
@@ -174,6 +175,7 @@ class Engine:
 
     def reset_cache(self) -> ResetResult:
         """Forget everything computed so far; says what still holds blocks."""
+        self._scheduler.end_waits()
         return self.cache.reset()
 
     def stats(self) -> Stats:
@@ -204,7 +206,6 @@ class Engine:
             if sequence.num_computed == sequence.room:
                 keys = sequence.block_keys(sequence.num_computed)
                 self.cache.commit(sequence.number, sequence.num_computed, keys)
-                sequence.table_changed = True
 
     def _sample(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
         """Choose and accept a token a sequence; where logits are unusable only that one ends."""
@@ -266,7 +267,7 @@ class Engine:
         self._scheduler.remove(sequence)
         del self._sequences[sequence.request.id]
         self._finished[reason] += 1
-        if sequence.text is not None:
+        if sequence.text is not None and reason in ("stop", "length"):
             text += sequence.text.finish()
         return Output(
             sequence.request.id,

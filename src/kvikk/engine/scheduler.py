@@ -68,6 +68,16 @@ class Scheduler:
         else:
             self.waiting.remove(sequence)
 
+    @property
+    def num_sequences(self) -> int:
+        """Waiting and running."""
+        return len(self.waiting) + len(self.running)
+
+    def end_waits(self) -> None:
+        """Nobody waits for another's blocks any more: they will not be published."""
+        for sequence in self.waiting:
+            sequence.awaited = None
+
     def schedule(self) -> Step:
         """Choose the next step's work and make room for it in the cache."""
         step = Step()
@@ -89,7 +99,9 @@ class Scheduler:
                 short_of_blocks = True
         if not short_of_blocks and not step.preempted:
             self._admit(step, budget)
-        assert step.chunks or not self.running, "nobody runs: the oldest must always get its blocks"
+        assert step.chunks or not self.num_sequences, "the oldest must always get its blocks"
+        assert sum(step.chunks.values()) <= self._step_tokens
+        assert len(self.running) + len(self._free_rows) == self._max_running
         return step
 
     def _make_room(self, sequence: Sequence, count: int, step: Step) -> int:
@@ -145,9 +157,11 @@ class Scheduler:
         sequence.num_computed = sequence.room = 0
 
     def _admit(self, step: Step, budget: int) -> None:
-        for sequence in self.waiting[:]:
-            if budget == 0 or len(self.running) == self._max_running:
-                return
+        """Let waiting sequences join, oldest first, while budget, rows and blocks last."""
+        place = 0
+        while place < len(self.waiting) and budget and len(self.running) < self._max_running:
+            sequence = self.waiting[place]
+            place += 1
             if sequence.is_waiting_for_blocks():
                 continue
             num_tokens = len(sequence.token_ids)
@@ -167,8 +181,8 @@ class Scheduler:
                 # Blocks of the hit that nobody used are not free any more; too little is left.
                 self._cache.free(sequence.number)
                 return
-            self.waiting.remove(sequence)
-            insort(self.running, sequence, key=_BY_AGE)
+            place -= 1
+            insort(self.running, self.waiting.pop(place), key=_BY_AGE)
             sequence.row = self._free_rows.pop()
             sequence.num_computed = match.num_tokens
             sequence.room = match.num_tokens + count
