@@ -243,12 +243,18 @@ def test_the_newest_gives_way_and_continues_where_it_was() -> None:
 
 
 def test_one_that_gives_way_to_an_older_prompt_leaves_the_step_it_was_in() -> None:
-    # The newer one decodes, and so stands in the step before the older one's prompt gets its turn.
-    engine, _ = make_engine(num_blocks=(13,), step_tokens=4, max_running=2, max_context_tokens=44)
-    answers = run(engine, [request("old", LONG, 4), request("new", [1], 40)])
+    # "old" waits for a block of "first"; meanwhile "new" starts to talk, and talks on beside old's
+    # prompt. A decode is planned before a prompt's next piece: when that piece finds the pool full,
+    # the decode is in the step already.
+    engine, backend = make_engine(num_blocks=(19,), step_tokens=5, max_context_tokens=72)
+    first, old = LONG[:4], LONG[:4] + LONG[::-1] + LONG[:20]
+    answers = run(
+        engine, [request("first", first, 1), request("old", old, 4), request("new", [60], 40)]
+    )
     assert engine.stats().preemptions > 0
-    assert answers["old"].token_ids == alone(LONG, Generation(4), 44)
-    assert answers["new"].token_ids == alone((1,), Generation(40), 44)
+    assert answers["old"].token_ids == alone(old, Generation(4), 72)
+    assert answers["new"].token_ids == alone((60,), Generation(40), 72)
+    assert max(backend.batches) == 5
 
 
 def test_the_oldest_gets_blocks_that_newer_ones_share_among_themselves() -> None:
