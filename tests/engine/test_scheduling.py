@@ -246,7 +246,9 @@ def test_one_that_gives_way_to_an_older_prompt_leaves_the_step_it_was_in() -> No
     # "old" waits for a block of "first"; meanwhile "new" starts to talk, and talks on beside old's
     # prompt. A decode is planned before a prompt's next piece: when that piece finds the pool full,
     # the decode is in the step already.
-    engine, backend = make_engine(num_blocks=(19,), step_tokens=5, max_context_tokens=72)
+    engine, backend = make_engine(
+        num_blocks=(19,), step_tokens=5, max_running=3, max_context_tokens=72
+    )
     first, old = LONG[:4], LONG[:4] + LONG[::-1] + LONG[:20]
     answers = run(
         engine, [request("first", first, 1), request("old", old, 4), request("new", [60], 40)]
