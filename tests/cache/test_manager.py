@@ -337,6 +337,18 @@ def test_a_conversation_in_small_windows_hits_its_last_turn() -> None:
         assert serve(cache, turn, conversation[: history + 9]) == history // 4 * 4
 
 
+def test_keys_that_come_late_publish_what_is_still_held() -> None:
+    cache = CacheManager([GroupSpec(8), GroupSpec(8, window_tokens=6)], 4)
+    open_whole(cache, 0, range(13))
+    cache.commit(0, 13, [])
+    assert cache.usage().cached_blocks == 0
+    cache.commit(0, 13, keys_of(range(13)))
+    cache.check()
+    assert [len(pool.index) for pool in cache._pools] == [3, 1]
+    # A hit of 12 tokens reads back into block 1, which the window group gave back unnamed.
+    assert hit_of(cache, range(13)) == 0
+
+
 # Reset
 
 

@@ -40,7 +40,7 @@ class _Sequence:
     num_published: int  # leading blocks whose keys are out
     last_key: bytes | None  # the key of the last of those
     promised: tuple[bytes, ...]  # the prompt's keys that this sequence was opened to compute
-    publishes: bool
+    publishes: bool  # False since a reset, or without prefix caching
 
 
 class CacheManager:
@@ -48,7 +48,7 @@ class CacheManager:
 
     Every method either does all it says or raises and changes nothing. Misuse (an unknown sequence,
     a stale match) is a KeyError or ValueError; only OutOfBlocks is part of normal life.
-    ``on_event`` is called after the change it tells of.
+    ``on_event`` is called after the change it tells of. One thread owns a manager.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class CacheManager:
     def match(self, keys: Sequence[bytes], num_tokens: int) -> Match:
         """What a prompt of ``num_tokens`` tokens, whose full blocks have these keys, can reuse.
 
-        At least one token is always left to run. Changes nothing.
+        A key names its whole prefix, as those of ``KeyChain`` and of most traces do. At least one
+        token is always left to run. Changes nothing.
         """
         if not self.prefix_caching:
             return Match(0, 0, None, ())
