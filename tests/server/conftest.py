@@ -6,7 +6,8 @@ from kvikk.engine.options import EngineOptions
 from kvikk.server.options import ServerOptions
 from tests.server.live import LiveServer, start
 
-ENGINE = EngineOptions(kv_memory_bytes=512 << 20, max_context_tokens=2048)
+# One thread: the tests themselves want the other core.
+ENGINE = EngineOptions(threads=1, kv_memory_bytes=512 << 20, max_context_tokens=2048)
 
 
 @pytest.fixture(scope="session")

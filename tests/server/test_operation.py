@@ -24,7 +24,7 @@ KEYS = ("key-of-ada", "key-of-bob")
 def guarded():
     """Two tenants, two running requests, one waiting."""
     engine = EngineOptions(
-        kv_memory_bytes=128 << 20, max_context_tokens=1024, max_running=2, max_queue=1
+        threads=1, kv_memory_bytes=128 << 20, max_context_tokens=1024, max_running=2, max_queue=1
     )
     with start(ServerOptions(engine, port=0, api_keys=KEYS, drain_s=30)) as live:
         yield live
@@ -127,7 +127,7 @@ def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
 
 
 def test_answers_over_the_time_to_drain_are_cut_off_with_an_error_event():
-    engine = EngineOptions(kv_memory_bytes=128 << 20, max_context_tokens=4096)
+    engine = EngineOptions(threads=1, kv_memory_bytes=128 << 20, max_context_tokens=4096)
     with start(ServerOptions(engine, port=0, drain_s=0.2)) as live:
         body = {"model": "smollm2", "prompt": "x", "max_tokens": 4000, "ignore_eos": True}
         with httpx.stream(
