@@ -170,4 +170,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = pytest.mark.timeout(120)(EngineMachine.TestCase)
-TestEngineMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestEngineMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

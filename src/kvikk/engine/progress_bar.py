@@ -11,10 +11,13 @@ PATIENCE_S = 1.0
 
 
 class ProgressBar:
-    """Counts answers done and tokens generated, on standard error, from the second second on."""
+    """Counts answers done and tokens generated, on standard error, once ``patience_s`` are over."""
 
-    def __init__(self, num_answers: int, console: Console | None = None) -> None:
+    def __init__(
+        self, num_answers: int, console: Console | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
         self._console = console or Console(stderr=True)
+        self._patience_s = patience_s
         self._num_answers = num_answers
         self._num_done = 0
         self._num_tokens = 0
@@ -39,7 +42,7 @@ class ProgressBar:
         self._num_done += done
         elapsed_s = time.monotonic() - self._started_s
         if self._progress is None:
-            if elapsed_s < PATIENCE_S or not self._console.is_terminal:
+            if elapsed_s < self._patience_s or not self._console.is_terminal:
                 return
             self._progress = Progress(
                 TextColumn("generating"),

@@ -114,7 +114,7 @@ class Scheduler:
         wanted = sequence.num_computed + count - sequence.room
         if wanted <= 0:
             return 0
-        if count == 1:
+        if sequence.remaining == 1:
             # A decode takes a whole block at once, and leaves the cache alone until it is full.
             wanted += -(sequence.room + wanted) % self._block_size
         while True:

@@ -1,0 +1,26 @@
+from io import StringIO
+
+from rich.console import Console
+
+from kvikk.engine.progress_bar import ProgressBar
+
+
+def shown(*, terminal: bool, patience_s: float) -> str:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=100)
+    with ProgressBar(3, console, patience_s) as bar:
+        for done in (False, True, True):
+            bar.update(5, done)
+    return screen.getvalue()
+
+
+def test_a_terminal_sees_how_many_answers_are_done() -> None:
+    assert "2/3" in shown(terminal=True, patience_s=0)
+
+
+def test_a_log_file_sees_nothing() -> None:
+    assert shown(terminal=False, patience_s=0) == ""
+
+
+def test_a_short_wait_shows_nothing() -> None:
+    assert shown(terminal=True, patience_s=1e9) == ""
