@@ -57,6 +57,7 @@ def make_engine(
     max_running: int = 8,
     max_queue: int = 10_000,
     prefix_caching: bool = True,
+    use_cache: bool = True,
     **sizes: Any,
 ) -> tuple[Engine, ExactBackend]:
     shape = plan(step_tokens=step_tokens, max_running=max_running, **sizes)
@@ -68,6 +69,7 @@ def make_engine(
         model_digest=b"exact",
         vocabulary_size=VOCABULARY_SIZE,
         prefix_caching=prefix_caching,
+        use_cache=use_cache,
         step_tokens=step_tokens,
         max_running=max_running,
         max_queue=max_queue,

@@ -121,6 +121,13 @@ def test_without_prefix_caching_nothing_is_shared_and_answers_are_the_same() -> 
     assert answers["a"].token_ids == answers["b"].token_ids == alone(LONG, Generation(3))
 
 
+def test_without_any_cache_everything_is_computed_again_for_every_token() -> None:
+    engine, backend = make_engine(use_cache=False)
+    got = run(engine, [request("a", LONG, 5)])["a"]
+    assert got.token_ids == alone(LONG, Generation(5))
+    assert backend.computed_tokens == 40 + 41 + 42 + 43 + 44
+
+
 @pytest.mark.parametrize("end", ["abort", "failure"])
 def test_when_the_owner_of_awaited_blocks_ends_the_waiting_go_on_by_themselves(end: str) -> None:
     # vllm#46283: no wait outlives what it waits for
