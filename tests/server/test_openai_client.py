@@ -114,6 +114,20 @@ def test_a_whole_block_of_salt_keeps_caches_apart(idle_server):
     assert [cached_tokens(salt) for salt in (None, "a", "b", "a", None)] == [0, 0, 0, 64, 64]
 
 
+def test_a_developer_is_what_templates_call_the_system(idle_server):
+    client = idle_server.client()
+
+    def answer(role):
+        messages = [{"role": role, "content": "Answer in French."}, *MESSAGES]
+        return client.chat.completions.create(
+            model="smollm2", messages=messages, max_tokens=8, temperature=0
+        )
+
+    developer, system, user = answer("developer"), answer("system"), answer("user")
+    assert developer.choices[0].message == system.choices[0].message
+    assert developer.usage.prompt_tokens == system.usage.prompt_tokens != user.usage.prompt_tokens
+
+
 def test_models_are_listed_and_found(server):
     client = server.client()
     assert [model.id for model in client.models.list()] == ["smollm2"]

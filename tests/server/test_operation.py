@@ -126,16 +126,21 @@ def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
     assert "key-of" not in log
 
 
-def test_answers_over_the_time_to_drain_are_cut_off_with_an_error_event():
+@pytest.mark.parametrize(("drain_s", "num_signals"), [(0.2, 1), (60.0, 2)])
+def test_answers_over_the_time_to_drain_are_cut_off_and_so_they_are_by_a_second_signal(
+    drain_s, num_signals
+):
     engine = EngineOptions(threads=1, kv_memory_bytes=128 << 20, max_context_tokens=4096)
-    with start(ServerOptions(engine, port=0, drain_s=0.2)) as live:
+    with start(ServerOptions(engine, port=0, drain_s=drain_s)) as live:
         body = {"model": "smollm2", "prompt": "x", "max_tokens": 4000, "ignore_eos": True}
         with httpx.stream(
             "POST", f"{live.url}/v1/completions", json=body | {"stream": True}, timeout=60
         ) as stream:
             lines = stream.iter_lines()
             next(lines)
-            live.process.send_signal(signal.SIGTERM)
+            for _ in range(num_signals):
+                live.process.send_signal(signal.SIGTERM)
+                live.wait_for(lambda: live.get("/health").status_code == 503)
             *_, last = (line for line in lines if line)
         assert "the server is shutting down; the answer was cut short" in last
         assert live.process.wait(timeout=20) == 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 import socket
 import sys
 from types import FrameType
@@ -61,25 +60,28 @@ class DrainingServer(uvicorn.Server):
         """Serve on the listener until the end."""
         super().run(sockets or [self._listener])
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal has been dealt with."""
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where."""
-        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         _say(f"listening on {_url(self._listener)}")
         if not self._options.api_keys and not _is_loopback(self._listener):
             _say("anybody who reaches this address may use it: choose --api-key")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal, stop on the second."""
-        if self._drain is None and not self.should_exit:
-            self._loop.call_soon_threadsafe(self._start_drain)
-        else:
-            self.should_exit = True
-            self.force_exit = sig == signal.SIGINT
+        """Drain on the first signal, cut off what still runs on the next."""
+        self._loop.call_soon_threadsafe(self._end)
 
-    def _start_drain(self) -> None:
+    def _end(self) -> None:
         if self._drain is None:
             self._drain = self._loop.create_task(self._drain_and_exit())
+        else:
+            # Ends every request, and so the wait for them.
+            self._cut = self._loop.run_in_executor(None, self._service.worker.stop)
 
     async def _drain_and_exit(self) -> None:
         worker = self._service.worker

@@ -1,6 +1,7 @@
-"""When the engine fails: who is told what, and what goes on."""
+"""What needs no real model to be shown: names, and who is told what when the engine fails."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,13 +17,24 @@ BODY = {"model": "exact", "prompt": [1, 2, 3], "max_tokens": 4}
 
 
 @pytest.fixture
-def parts(smollm2_tokenizer):
-    """An engine whose backend can be told to fail, and a client of a server over it."""
-    engine, backend = make_engine()
+def engine_and_backend():
+    """An engine whose backend can be told to fail."""
+    return make_engine()
+
+
+@pytest.fixture
+def loaded(engine_and_backend, smollm2_tokenizer):
     memory = MemoryReport(None, 0, 0, (), 4, "f32", 64, 64, 1.0)
-    loaded = LoadedEngine(
+    engine, _ = engine_and_backend
+    return LoadedEngine(
         engine, smollm2_tokenizer, None, memory, "exact", "exact", EngineOptions(), 0.0
     )
+
+
+@pytest.fixture
+def parts(engine_and_backend, loaded):
+    """The engine, its backend, and a client of a server over them."""
+    engine, backend = engine_and_backend
     with TestClient(create_app(loaded, ServerOptions()), raise_server_exceptions=False) as client:
         yield engine, backend, client
 
@@ -72,6 +84,25 @@ def test_a_defect_of_the_server_itself_is_500_without_a_traceback(parts, monkeyp
     assert response.status_code == 500
     assert response.json()["error"]["type"] == "server_error"
     assert "NoneType" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("model", "model_id"),
+    [
+        ("smollm2", "smollm2"),
+        ("org/name", "org/name"),
+        ("{here}/a.b.gguf", "a.b"),
+        ("{here}", None),
+    ],
+)
+def test_a_model_is_called_by_its_alias_or_by_the_name_of_its_file(
+    model, model_id, loaded, tmp_path
+):
+    (tmp_path / "a.b.gguf").touch()
+    named = replace(loaded, model=model.format(here=tmp_path))
+    with TestClient(create_app(named, ServerOptions())) as client:
+        (listed,) = client.get("/v1/models").json()["data"]
+    assert listed["id"] == (model_id or tmp_path.name)
 
 
 def test_a_chat_with_a_model_that_has_no_template_says_what_to_do(parts):
