@@ -65,6 +65,45 @@ def test_a_folder_gives_transformers_ids(llama_cpp, transformers_smollm2_tokeniz
     assert tokenizer.eos_token_ids >= {2, 7}
 
 
+def test_a_sentencepiece_folder_gives_transformers_ids_and_texts(tmp_path):
+    from tokenizers import AddedToken, decoders, models, normalizers, processors
+    from tokenizers import Tokenizer as Encoder
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["\u2581", "a", "b", "ab", "\u2581a", "\u2581ab"]
+    vocabulary = {piece: token_id for token_id, piece in enumerate(pieces)}
+    merges = [("a", "b"), ("\u2581", "a"), ("\u2581", "ab")]
+    encoder = Encoder(
+        models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    encoder.normalizer = normalizers.Replace(" ", "\u2581")
+    encoder.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    encoder.add_special_tokens(["<s>", "</s>"])
+    encoder.add_tokens([AddedToken("\u2581\u2581", normalized=False)])
+    encoder.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    encoder.enable_truncation(4)
+    encoder.enable_padding()
+    encoder.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"bos_token": {"content": "<s>"}, "eos_token": "</s>"}'
+    )
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    theirs.backend_tokenizer.no_truncation()
+    ours = load_tokenizer(ModelSource("folder", tmp_path))
+    assert ours.adds_bos
+    assert (ours.bos_token_id, ours.eos_token_id) == (1, 2)
+    for text in ("ab ab  ab", "é漢😀 a", "\u2581\u2581a</s>b<s>", " \n\ta"):
+        token_ids = ours.encode(text)
+        assert token_ids == theirs(text)["input_ids"]
+        assert ours.decode(token_ids, special=True) == theirs.decode(token_ids)
+        assert ours.decode(token_ids) == theirs.decode(token_ids, skip_special_tokens=True)
+
+
 def test_encoding_and_decoding_give_any_text_back(smollm2_tokenizer, gemma3_tokenizer):
     # SmolLM2's vocabulary lacks six control characters and the first byte of unassigned planes.
     characters = st.characters(

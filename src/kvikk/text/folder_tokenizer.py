@@ -30,9 +30,14 @@ def load_folder_tokenizer(folder: Path) -> Tokenizer:
         encoder = Encoder.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{path}: not a readable tokeniser: {error}") from None
+    # What a file says about training batches is no business of a prompt.
+    encoder.no_truncation()
+    encoder.no_padding()
     vocabulary = _vocabulary(encoder, _spelling(path, read_json(path)))
     config = read_json(folder / "tokenizer_config.json")
     prefix = _tokens_put_in_front(encoder)
+    if len(prefix) > 1:
+        raise ModelError(f"{path}: puts {len(prefix)} tokens in front of a text; one is supported")
     bos = _named(encoder, config.get("bos_token"))
     ends = [
         end

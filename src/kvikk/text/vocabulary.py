@@ -63,10 +63,12 @@ class Vocabulary:
         piece, kind = self.pieces[token_id], self.types[token_id]
         if kind == TokenType.BYTE:
             return bytes((int(piece[3:5], 16),))
-        if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED):
+        if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
             return piece.encode("utf-8", "replace")
         if self.spelling == "sentencepiece":
             return piece.replace(SPACE_MARK, " ").encode("utf-8", "replace")
+        if kind == TokenType.USER_DEFINED:
+            return piece.encode("utf-8", "replace")
         try:
             return bytes(_BYTE_OF[character] for character in piece)
         except KeyError:  # an entry added by hand, spelled as plain text
