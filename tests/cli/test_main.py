@@ -1,0 +1,102 @@
+"""The command as a shell sees it: what it costs to ask for help, and how it says no."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("numba", "llvmlite", "numpy", "tokenizers", "jinja2", "fastapi", "uvicorn", "httpx")
+
+
+def kvikk(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kvikk", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, input=text, check=False)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from kvikk.cli.main import main\n"
+        "sys.argv = ['kvikk', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+    assert "serve" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["serve", "generate", "chat"])
+def test_every_verb_explains_itself(verb: str) -> None:
+    done = kvikk(verb, "--help")
+    assert done.returncode == 0
+    assert "--kv-memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("generate", "no-such-model", "hello"), ("no-such-model", "smollm2")),
+        (("generate", "--temperature", "-1", "hello"), ("temperature", "-1")),
+        (("generate", "--kv-memory", "3 parsecs", "hello"), ("3 parsecs", "2GiB")),
+        (("generate", "--kv-memory", "1KiB", "hello"), ("1.00 KiB", "--kv-memory")),
+        (("generate", "--kv-dtype", "int3", "hello"), ("int3", "bf16")),
+        (("serve", "--backend", "abacus"), ("abacus", "reference")),
+        (("serve", "--port", "99999"), ("99999",)),
+        (("serve", "--block-size", "33"), ("33", "power of two")),
+        (("serve", "/etc"), ("/etc", "config.json")),
+        (("chat", "http://127.0.0.1:9/v1"), ("127.0.0.1:9", "cannot be reached")),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    done = kvikk(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert all(word in lines[0] for word in words), lines[0]
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    from kvikk.files.sources import resolve
+
+    whole = resolve("smollm2").path.read_bytes()
+    for name, content in {
+        "truncated.gguf": whole[: len(whole) // 2],
+        "text.gguf": b"hello",
+        "latin1.gguf": "æøå".encode("latin-1"),
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        done = kvikk("generate", str(path), "hello")
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert name in done.stderr
+
+
+def test_json_is_one_document_and_no_cache_gives_the_same_answer() -> None:
+    question = "Name three colours."
+    arguments = ("generate", question, "--max-tokens", "12", "--kv-memory", "64MiB", "--json")
+    cached, uncached = (
+        json.loads(kvikk(*arguments, *more).stdout) for more in ((), ("--no-cache",))
+    )
+    assert cached["text"] == uncached["text"] != ""
+    prompt, answer = cached["prompt_tokens"], cached["completion_tokens"]
+    # The last token of an answer is never fed back. Without a cache step i computes all before it.
+    assert cached["computed_tokens"] == prompt + answer - 1
+    assert uncached["computed_tokens"] == sum(prompt + i for i in range(answer))
+
+
+def test_a_prompt_can_come_from_standard_input() -> None:
+    done = kvikk(
+        "generate", "-", "--raw", "--max-tokens", "4", "--kv-memory", "64MiB", text="One, two,"
+    )
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "reused 0 of 4 prompt tokens" in done.stderr
