@@ -1,4 +1,5 @@
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +130,17 @@ def test_a_lone_surrogate_is_read_as_the_replacement_character(smollm2_tokenizer
         assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
         # A pair written as two halves is the character it stands for.
         assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
+
+
+def test_threads_that_encode_at_once_do_not_disturb_each_other(llama_cpp, smollm2_tokenizer):
+    work = [(text, special) for text in llama_cpp["texts"] * 5 for special in (True, False)]
+
+    def encode(item):
+        text, special = item
+        return smollm2_tokenizer.encode(text, special=special)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(encode, work)) == [encode(item) for item in work]
 
 
 def test_names_of_control_tokens_are_tokens_only_where_asked(smollm2_tokenizer):

@@ -1,17 +1,30 @@
 """Reading a request's body, never more of it than the limit."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from starlette.requests import Request
 
 from kvikk.server.errors import ApiError
+from kvikk.server.threads import run_beside_loop_if
 from kvikk.wire.reading import JsonValue, parse_json
 
 # A client that is still sending does not listen: an answer before the end of its body would reach
 # it as a broken connection. So much more is read, and dropped, to tell it what is wrong.
 _DROPPED_BYTES = 64 << 20
+_LONG_BYTES = 1 << 16
+
+Record = TypeVar("Record")
 
 
-async def read_json(request: Request, max_bytes: int) -> JsonValue:
-    """The body as JSON. Raises ApiError (413) if it is too long, RequestError if it is not JSON."""
+async def read_body(
+    request: Request, max_bytes: int, reader: Callable[[JsonValue], Record]
+) -> Record:
+    """The body, parsed as JSON and read by ``reader``.
+
+    Raises ApiError if it is longer than ``max_bytes`` (413) or no JSON by its content type (400),
+    and RequestError if it is not JSON or not what ``reader`` expects.
+    """
     content_type = request.headers.get("content-type", "application/json")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise ApiError(
@@ -19,7 +32,8 @@ async def read_json(request: Request, max_bytes: int) -> JsonValue:
             f"content type {content_type[:100]!r} is not supported; "
             "send JSON with the header 'Content-Type: application/json'",
         )
-    return parse_json(await _read(request, max_bytes))
+    body = await _read(request, max_bytes)
+    return await run_beside_loop_if(len(body) > _LONG_BYTES, lambda: reader(parse_json(body)))
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:

@@ -63,7 +63,9 @@ class Metrics:
         def observe(output: Output) -> None:
             nonlocal latest_s
             now_s = time.monotonic()
-            if latest_s is not None and output.token_ids:
+            if output.token_ids and latest_s is None:
+                self._observe_first(output)
+            elif output.token_ids and latest_s is not None:
                 self._interval.observe(now_s - latest_s)
             latest_s = now_s
             if output.finish_reason in ("stop", "length"):
@@ -71,16 +73,19 @@ class Metrics:
 
         return observe
 
-    def _observe_finished(self, output: Output) -> None:
+    def _observe_first(self, output: Output) -> None:
         timings = output.timings
-        self._prompt.observe(output.usage.prompt_tokens)
-        self._answer.observe(output.usage.completion_tokens)
         if timings.scheduled_s is not None:
             self._queue.observe(timings.scheduled_s - timings.arrived_s)
         if timings.prefill_s is not None:
             self._prefill.observe(timings.prefill_s)
         if timings.first_token_s is not None:
             self._first_token.observe(timings.first_token_s - timings.arrived_s)
+
+    def _observe_finished(self, output: Output) -> None:
+        timings = output.timings
+        self._prompt.observe(output.usage.prompt_tokens)
+        self._answer.observe(output.usage.completion_tokens)
         if timings.finished_s is not None:
             self._whole.observe(timings.finished_s - timings.arrived_s)
 

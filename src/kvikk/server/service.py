@@ -4,10 +4,9 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 from kvikk.backends.base import SamplingParameters
 from kvikk.cache.records import ResetResult
@@ -20,6 +19,7 @@ from kvikk.server.errors import ApiError
 from kvikk.server.mailbox import Mailbox, Postman
 from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
+from kvikk.server.threads import run_beside_loop_if
 from kvikk.text.chat import require_chat_template
 from kvikk.wire.chat_completions import ChatMessage
 from kvikk.wire.generation import GenerationFields
@@ -27,8 +27,6 @@ from kvikk.wire.models import ModelCard
 
 # Longer texts are tokenised beside the event loop, which would otherwise stand still for them.
 _LONG_TEXT_CHARACTERS = 8192
-
-_T = TypeVar("_T")
 
 
 class Service:
@@ -66,12 +64,12 @@ class Service:
         def tokenize() -> list[int]:
             return self._tokenizer.encode(template.render(plain), add_bos=False)
 
-        return await _beside_the_loop_if(length > _LONG_TEXT_CHARACTERS, tokenize)
+        return await run_beside_loop_if(length > _LONG_TEXT_CHARACTERS, tokenize)
 
     async def tokenize_text(self, text: str) -> list[int]:
         """The prompt that a plain text is."""
         tokenize = partial(self._tokenizer.encode, text)
-        return await _beside_the_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
+        return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
 
     def submit(
         self,
@@ -154,7 +152,3 @@ def _salt(tenant_salt: bytes, cache_salt: str) -> bytes:
     if not tenant_salt and not cache_salt:
         return b""
     return hashlib.sha256(tenant_salt + b"\0" + cache_salt.encode("utf-8", "replace")).digest()
-
-
-async def _beside_the_loop_if(long: bool, function: Callable[[], _T]) -> _T:
-    return await asyncio.to_thread(function) if long else function()

@@ -9,6 +9,7 @@ from kvikk.wire.reading import JsonValue
 from kvikk.wire.usage import Usage
 
 DEFAULT_MAX_TOKENS = 16  # the API's own
+MAX_TOKEN_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,13 @@ def _prompt(value: JsonValue) -> str | tuple[int, ...]:
         return value.value
     if value.is_null:
         value.fail_type("a string or a list of token ids")
+    elements = value.elements()
+    if all(type(element) is int and 0 <= element <= MAX_TOKEN_ID for element in elements):
+        return tuple(elements)
     items = list(value.items())
     if items and isinstance(items[0].value, str | list):
         if len(items) > 1:
             value.fail(f"one prompt a request, not {len(items)}")
         return _prompt(items[0])
-    return tuple(item.integer(0, 2**31 - 1) for item in items)
+    # Item by item, to name the one at fault.
+    return tuple(item.integer(0, MAX_TOKEN_ID) for item in items)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kvikk.server.answers import Answer
-from kvikk.server.bodies import read_json
+from kvikk.server.bodies import read_body
 from kvikk.server.service import Service
 from kvikk.wire.chat_completions import (
     ChatCompletion,
@@ -25,7 +25,8 @@ router = APIRouter()
 async def chat_completions(request: Request) -> Response:
     """Continue a conversation."""
     service: Service = request.app.state.service
-    chat = ChatCompletionRequest.from_json(await read_json(request, service.options.max_body_bytes))
+    limit = service.options.max_body_bytes
+    chat = await read_body(request, limit, ChatCompletionRequest.from_json)
     fields = chat.generation
     service.check_model(fields.model)
     request_id, mailbox = service.submit(

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kvikk.server.answers import Answer
-from kvikk.server.bodies import read_json
+from kvikk.server.bodies import read_body
 from kvikk.server.service import Service
 from kvikk.wire.chat_completions import FinishReason
 from kvikk.wire.completions import Completion, CompletionRequest
@@ -21,9 +21,8 @@ router = APIRouter()
 async def completions(request: Request) -> Response:
     """Continue a text, or token ids."""
     service: Service = request.app.state.service
-    completion = CompletionRequest.from_json(
-        await read_json(request, service.options.max_body_bytes)
-    )
+    limit = service.options.max_body_bytes
+    completion = await read_body(request, limit, CompletionRequest.from_json)
     fields, prompt = completion.generation, completion.prompt
     service.check_model(fields.model)
     request_id, mailbox = service.submit(
