@@ -5,11 +5,12 @@ from typing import Any
 
 DONE = b"data: [DONE]\n\n"
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def encode_json(value: Any) -> bytes:
     """Compact JSON in UTF-8. A lone surrogate in a string stays the escape that JSON has for it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace")
+    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
 
 
 def encode_event(value: Any) -> bytes:
