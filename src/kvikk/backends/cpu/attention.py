@@ -30,7 +30,7 @@ from kvikk.backends.cpu.facts import (
     tile_rows,
 )
 from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.raw import float32s, int32s, int64s, records, uint32s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, records
 from kvikk.backends.cpu.records import (
     GROUP,
     ITEM_FIELDS,
@@ -140,11 +140,11 @@ def attend(
         source = queries_address + (first_token + token) * layer.num_heads * words * 4
         source += kv_head * num_queries * words * 4
         count = num_queries * words
-        uint32s(queries + token * count * 4, count)[:] = uint32s(source, count)
-    seen = float32s(seen_at, 2 * num_rows).reshape((num_rows, 2))
-    all_totals = float32s(totals, num_rows * head_dim).reshape((num_rows, head_dim))
-    seen[:, 0], seen[:, 1] = NOTHING_SEEN, np.float32(0)
-    all_totals[:] = np.float32(0)
+        copy_words(source, queries + token * count * 4, count)
+    clear_words(totals, num_rows * head_dim)
+    for row in range(num_rows):
+        seen = float32s(seen_at + row * 8, 2)
+        seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
 
     last_position = np.int64(positions[first_token + num_tokens - 1])
     for piece in range(item[ITEM_PIECE], item[ITEM_PIECE_END]):
@@ -205,14 +205,15 @@ def attend(
                 )
             for index in range(rows):
                 join_piece(
-                    seen[row + index],
-                    all_totals[row + index],
+                    float32s(seen_at + (row + index) * 8, 2),
+                    float32s(totals + (row + index) * head_dim * 4, head_dim),
                     float32s(piece_seen + index * 8, 2),
                     float32s(piece_totals + index * head_dim * 4, head_dim),
                 )
             row += rows
 
     for row in range(num_rows):
+        seen, total = seen_at + row * 8, totals + row * head_dim * 4
         token = first_token + row // num_queries
         head = kv_head * num_queries + row % num_queries
         if split:
@@ -221,11 +222,11 @@ def attend(
             ]
             slot += item[ITEM_PIECE] - first_piece(np.int64(positions[token]), group.window)
             partial = partial_address(model.partials, slot, layer.num_heads, head, head_dim)
-            float32s(partial, 2)[:] = seen[row]
-            float32s(partial + 64, head_dim)[:] = all_totals[row]
+            copy_words(seen, partial, 2)
+            copy_words(total, partial + 64, head_dim)
         else:
             output = model.attention + (token * layer.num_heads + head) * head_dim * 4
-            finish_row(seen[row], all_totals[row], float32s(output, head_dim))
+            finish_row(float32s(seen, 2), float32s(total, head_dim), float32s(output, head_dim))
     return np.int64(0)
 
 

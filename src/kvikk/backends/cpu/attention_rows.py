@@ -13,7 +13,7 @@ from kvikk.backends.cpu.attention import (
 )
 from kvikk.backends.cpu.attention_steps import bfloat_of_float
 from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.raw import float32s, int32s, int64s, uint16s, uint32s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, uint16s
 from kvikk.backends.cpu.rows import norm_row
 
 
@@ -23,12 +23,11 @@ def prepare_head(model, layer, token, source, norm, out):
 
     Element i turns with element i + rotated / 2.
     """
-    inputs = float32s(source, layer.head_dim)
     outputs = float32s(out, layer.head_dim)
     if norm != 0:
         norm_row(model, source, norm, layer.head_dim, layer.head_dim, out)
     else:
-        outputs[:] = inputs
+        copy_words(source, out, layer.head_dim)
     half = layer.rotated // 2
     turns = layer.rotations + token * layer.rotation_bytes
     cosines, sines = float32s(turns, half), float32s(turns + 4 * half, half)
@@ -66,8 +65,8 @@ def store_key_value(layer, block, slot, kv_head, key, value):
     values = keys + layer.value_offset
     head_dim = layer.head_dim
     if lane == 0:
-        uint32s(keys, layer.sub_block_bytes // 4)[:] = np.uint32(0)
-        uint32s(values, layer.sub_block_bytes // 4)[:] = np.uint32(0)
+        clear_words(keys, layer.sub_block_bytes // 4)
+        clear_words(values, layer.sub_block_bytes // 4)
     key_row, value_row = float32s(key, head_dim), float32s(value, head_dim)
     if layer.bfloats != 0:
         count = SUB_BLOCK_SLOTS * head_dim
@@ -79,7 +78,7 @@ def store_key_value(layer, block, slot, kv_head, key, value):
             value_halves[value_place] = bfloat_of_float(value_row[i])
     else:
         key_singles = float32s(keys, SUB_BLOCK_SLOTS * head_dim)
-        float32s(values + lane * head_dim * 4, head_dim)[:] = value_row
+        copy_words(value, values + lane * head_dim * 4, head_dim)
         for i in range(head_dim):
             key_singles[i * SUB_BLOCK_SLOTS + lane] = key_row[i]
 
@@ -98,7 +97,7 @@ def attention_row(model, layer, group, token, scratch):
     for head in range(layer.num_heads):
         output = float32s(scratch + head * layer.head_dim * 4, layer.head_dim)
         seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
-        output[:] = np.float32(0)
+        clear_words(scratch + head * layer.head_dim * 4, layer.head_dim)
         for piece in range(num_pieces):
             partial = partial_address(
                 model.partials, slot + piece, layer.num_heads, head, layer.head_dim

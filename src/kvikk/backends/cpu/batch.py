@@ -8,7 +8,7 @@ import numpy as np
 
 from kvikk.backends.cpu.attention import MAX_ITEM_TOKENS, PIECE_SLOTS, SUB_BLOCK_SLOTS, first_piece
 from kvikk.backends.cpu.jit import entry, inner
-from kvikk.backends.cpu.raw import int32s, int64s
+from kvikk.backends.cpu.raw import clear_words, int32s, int64s
 from kvikk.backends.cpu.records import (
     ITEM_FIELDS,
     ITEM_PIECE,
@@ -105,7 +105,8 @@ def _list_items(model, group, positions, sequences, partial_slots):
     ``partial_slots`` gets each token's first slot for pieces, or -1 if it is not split.
     """
     group.num_items = 0
-    partial_slots[:] = -1
+    for token in range(len(positions)):
+        partial_slots[token] = -1
     num_single = 0
     for token in range(len(positions)):
         opens = token == 0 or sequences[token] != sequences[token - 1]
@@ -186,5 +187,5 @@ def prepare(
         first = index * len(positions)
         _list_items(model, group, positions, sequences, slots[first : first + len(positions)])
     _list_runs(model, positions, sequences)
-    int64s(model.counters, model.num_counters * 8)[:] = 0
+    clear_words(model.counters, model.num_counters * 16)
     return SOUND

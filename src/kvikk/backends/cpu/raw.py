@@ -105,3 +105,19 @@ def int64s(address, count):
 def records(address, dtype, count):
     """``count`` records of ``dtype`` at ``address``."""
     return carray(_pointer(address), count, dtype)
+
+
+@inner
+def copy_words(source, target, count):
+    """Copy ``count`` words of 32 bits. A slice assignment would also bring code to describe errors."""
+    values, copies = uint32s(source, count), uint32s(target, count)
+    for i in range(count):
+        copies[i] = values[i]
+
+
+@inner
+def clear_words(target, count):
+    """Zero ``count`` words of 32 bits."""
+    values = uint32s(target, count)
+    for i in range(count):
+        values[i] = 0

@@ -15,8 +15,9 @@ def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
 # A matrix in tiles: outputs[token] = matrix @ inputs[token], ``chunk`` row tiles at a time.
 JOB = _record("multiply weights groups row_tiles chunk dense outputs output_bytes")
 
-# The matrices that share their inputs, and which forms of the inputs they need.
-PHASE = _record("first_job end_job integers dense")
+# The matrices that share their inputs, and which forms of the inputs they need;
+# ``width`` inputs a token, a multiple of 32.
+PHASE = _record("first_job end_job width integers dense")
 PHASES_PER_LAYER = 4
 QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
 
@@ -40,7 +41,8 @@ ROTATION = _record("inverse_frequencies num_angles rotations")
 
 # What a step needs to know of the whole model, and where its buffers are.
 MODEL = _record(
-    "num_layers num_groups num_rotations"
+    "model layers layer_bytes groups group_bytes"
+    " num_layers num_groups num_rotations"
     " hidden_size hidden_width query_width projection_width"
     " quantize sum_of_squares"
     " embedding embedding_bytes embedding_groups embedding_kind embedding_bits embedding_scales embedding_minimum"

@@ -5,6 +5,7 @@ import numpy as np
 from kvikk.backends.cpu.jit import inner
 from kvikk.backends.cpu.panels import panel_of
 from kvikk.backends.cpu.raw import (
+    copy_words,
     float32s,
     float64s,
     float_of_bits,
@@ -61,7 +62,7 @@ def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, de
             ),
         )
     if phase.dense != 0:
-        float32s(dense + token * width * 4, width)[:] = float32s(row, width)
+        copy_words(row, dense + token * width * 4, width)
 
 
 @inner

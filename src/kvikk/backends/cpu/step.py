@@ -1,15 +1,17 @@
 """One step of the whole model, walked by all threads together.
 
-Every thread runs ``_walk`` from the embedding to the logits; between two phases that read each
-other's results stands a barrier. A layer of T tokens is
+Every thread runs ``_walk`` from the embedding to the logits; between two parts that read each other's
+results stands a barrier. A layer has four phases of matrix products, each of them
 
-    add, norm, quantise │ query, key, value │ norm, rotate, store │ attend │ join, quantise │ output
-    add, norm, quantise │ gate, up          │ quantise            │ down
+    inputs of every token ── barrier ── products ── barrier
 
-What is done token by token is shared out by tokens, matrix products by chunks of row tiles, and
-attention by items; the last two are taken from a counter, so that a thread that was interrupted holds
-nobody up for long. A step of one token has nothing to share out in the first kind: every thread does
-it for itself, in its own buffers, which saves half of the barriers. That changes no bits.
+and after the first, queries, keys and values are made ready, and attention runs. What is done token
+by token is shared out by tokens, products by chunks of row tiles, attention by items; the last two
+are taken from a counter, so that a thread that was interrupted holds nobody up for long.
+
+A step of one token has nothing to share out in the first kind: every thread does it for itself, in
+its own buffers, which saves a barrier a phase. In the last layer only keys and values of all tokens
+are needed; from there on the rows of a step are those that want logits. Neither changes any bits.
 """
 
 import numpy as np
@@ -22,15 +24,14 @@ from kvikk.backends.cpu.attention_rows import (
     store_query,
 )
 from kvikk.backends.cpu.jit import entry, inner, pointer_call
-from kvikk.backends.cpu.raw import int32s, int64s, records
+from kvikk.backends.cpu.raw import int32s, int64s
 from kvikk.backends.cpu.records import (
     ATTENTION_OUTPUT,
     DOWN,
     GATE_UP,
-    GROUP,
-    JOB,
-    LAYER,
-    MODEL,
+    ITEM_FIELDS,
+    ITEM_TOKEN,
+    ITEM_TOKENS,
     PHASES_PER_LAYER,
     QUERY_KEY_VALUE,
 )
@@ -115,15 +116,91 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, scrat
 
 
 @inner
+def _inputs(model, layers, groups, number, row_number, token, hidden, row, scratch):
+    """The address of one token's inputs to phase ``number``, made where they must be.
+
+    ``row_number`` is the token's place among the rows of the phase before, whose results it takes.
+    """
+    index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
+    if kind == ATTENTION_OUTPUT:
+        layer = layers[index]
+        return attention_row(model, layer, groups[layer.group], token, scratch)
+    if kind == DOWN:
+        layer = layers[index]
+        gates = model.feed_forward + row_number * model.feed_forward_bytes
+        if layer.up_projections == 0:
+            return gates
+        ups = layer.up_projections + row_number * model.feed_forward_bytes
+        gate_row(layer, gates, ups, layer.feed_forward_size, row)
+        return row
+    # Before attention, before the feed-forward network, and before the head: add what came last to
+    # the hidden state, and norm it.
+    post_norm = np.int64(0)
+    if kind == GATE_UP:
+        norm, post_norm = layers[index].feed_forward_norm, layers[index].attention_post_norm
+    elif index == model.num_layers:
+        norm, post_norm = model.final_norm, layers[index - 1].feed_forward_post_norm
+    else:
+        norm = layers[index].attention_norm
+        if index > 0:
+            post_norm = layers[index - 1].feed_forward_post_norm
+    size, width = model.hidden_size, model.hidden_width
+    x = hidden + token * width * 4
+    if number > 0:
+        source = model.delta + row_number * width * 4
+        if post_norm != 0:
+            norm_row(model, source, post_norm, size, width, row)
+            source = row
+        add_row(source, x, width)
+    norm_row(model, x, norm, size, width, row)
+    return row
+
+
+@inner
 def _share(count, thread, num_threads):
     """The part of ``count`` things that one thread does: first, end."""
     return count * thread // num_threads, count * (thread + 1) // num_threads
 
 
 @inner
+def _attend_items(model, layers, groups, index, is_last, queries, scratch):
+    """Take attention items of layer ``index`` until none is left.
+
+    In the last layer those that no logits depend on are left out.
+    """
+    layer = layers[index]
+    group = groups[layer.group]
+    logits_rows = int32s(model.logits_rows, model.num_logits)
+    counter = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
+    task = atomic_add(counter, 1)
+    while task < group.num_items * layer.num_kv_heads:
+        number = task % group.num_items
+        wanted = not is_last
+        if is_last:
+            item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
+            first, end = item[ITEM_TOKEN], item[ITEM_TOKEN] + item[ITEM_TOKENS]
+            for token in logits_rows:
+                wanted = wanted or first <= token < end
+        if wanted:
+            _attend(
+                layer.attend,
+                (
+                    model.model,
+                    model.layers + index * model.layer_bytes,
+                    model.groups + layer.group * model.group_bytes,
+                    queries,
+                    number,
+                    task // group.num_items,
+                    scratch,
+                ),
+            )
+        task = atomic_add(counter, 1)
+
+
+@inner
 def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotations, arrivals):
     model = model_table[0]
-    num_tokens, width = model.num_tokens, model.hidden_width
+    num_tokens = model.num_tokens
     alone = num_tokens == 1
     own = model.private + thread * model.private_bytes
     hidden = own if alone else model.hidden
@@ -132,135 +209,51 @@ def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotati
     dense = own + model.private_dense if alone else model.dense
     queries = own + model.private_queries if alone else model.queries
     row, scratch = own + model.private_row, own + model.private_attention
-    first, end = (0, 1) if alone else _share(num_tokens, thread, num_threads)
-    row_bytes = width * 4
 
     token_ids = int32s(model.token_ids, num_tokens)
+    logits_rows = int32s(model.logits_rows, model.num_logits)
+    first, end = (0, 1) if alone else _share(num_tokens, thread, num_threads)
     for token in range(first, end):
-        embed_row(model, np.int64(token_ids[token]), hidden + token * row_bytes)
-    turn_first, turn_end = _share(num_tokens, thread, num_threads)
+        embed_row(model, np.int64(token_ids[token]), hidden + token * model.hidden_width * 4)
+    first, end = _share(num_tokens, thread, num_threads)
     for index in range(model.num_rotations):
-        for token in range(turn_first, turn_end):
+        for token in range(first, end):
             turn_angles(model, rotations[index], token)
 
-    for index in range(model.num_layers):
-        layer = layers[index]
-        group = groups[layer.group]
-
-        phase = phases[PHASES_PER_LAYER * index + QUERY_KEY_VALUE]
-        for token in range(first, end):
-            x = hidden + token * row_bytes
-            if index > 0:
-                _add_result(model, layers[index - 1].feed_forward_post_norm, token, x, row)
-            norm_row(model, x, layer.attention_norm, model.hidden_size, width, row)
-            put_inputs(model, phase, row, width, token, num_tokens, integers, scales, dense)
-        if not alone:
-            arrivals += num_threads
-            wait_for_all(model.barrier, arrivals)
-        _run_products(model, phase, jobs, integers, scales, dense, num_tokens)
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-
-        _store_heads(model, layer, group, thread, num_threads, alone, queries, scratch)
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-
-        counter = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
-        item = atomic_add(counter, 1)
-        while item < group.num_items * layer.num_kv_heads:
-            _attend(
-                layer.attend,
-                (
-                    model_table.ctypes.data,
-                    layers[index:].ctypes.data,
-                    groups[layer.group :].ctypes.data,
-                    queries,
-                    item % group.num_items,
-                    item // group.num_items,
-                    scratch,
-                ),
-            )
-            item = atomic_add(counter, 1)
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-
-        phase = phases[PHASES_PER_LAYER * index + ATTENTION_OUTPUT]
-        query_width = layer.num_heads * layer.head_dim
-        for token in range(first, end):
-            source = attention_row(model, layer, group, token, scratch)
+    # The rows of a phase are all tokens, and after the last layer's attention those with logits.
+    num_rows, before_few = num_tokens, PHASES_PER_LAYER * (model.num_layers - 1)
+    for number in range(PHASES_PER_LAYER * model.num_layers + 1):
+        phase = phases[number]
+        is_few = number > before_few
+        if is_few:
+            num_rows = model.num_logits
+        first, end = (0, num_rows) if alone else _share(num_rows, thread, num_threads)
+        for row_number in range(first, end):
+            token = np.int64(logits_rows[row_number]) if is_few else row_number
+            inputs = _inputs(model, layers, groups, number, row_number, token, hidden, row, scratch)
             put_inputs(
-                model, phase, source, query_width, token, num_tokens, integers, scales, dense
+                model, phase, inputs, phase.width, row_number, num_rows, integers, scales, dense
             )
         if not alone:
             arrivals += num_threads
             wait_for_all(model.barrier, arrivals)
-        _run_products(model, phase, jobs, integers, scales, dense, num_tokens)
+        _run_products(model, phase, jobs, integers, scales, dense, num_rows)
         arrivals += num_threads
         wait_for_all(model.barrier, arrivals)
 
-        phase = phases[PHASES_PER_LAYER * index + GATE_UP]
-        for token in range(first, end):
-            x = hidden + token * row_bytes
-            _add_result(model, layer.attention_post_norm, token, x, row)
-            norm_row(model, x, layer.feed_forward_norm, model.hidden_size, width, row)
-            put_inputs(model, phase, row, width, token, num_tokens, integers, scales, dense)
-        if not alone:
-            arrivals += num_threads
-            wait_for_all(model.barrier, arrivals)
-        _run_products(model, phase, jobs, integers, scales, dense, num_tokens)
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-
-        phase = phases[PHASES_PER_LAYER * index + DOWN]
-        for token in range(first, end):
-            source = model.feed_forward + token * model.feed_forward_bytes
-            if layer.up_projections != 0:
-                ups = layer.up_projections + token * model.feed_forward_bytes
-                gate_row(layer, source, ups, layer.feed_forward_size, row)
-                source = row
-            put_inputs(
-                model,
-                phase,
-                source,
-                layer.feed_forward_size,
-                token,
-                num_tokens,
-                integers,
-                scales,
-                dense,
+        if number % PHASES_PER_LAYER == QUERY_KEY_VALUE and number <= before_few:
+            index = number // PHASES_PER_LAYER
+            layer = layers[index]
+            _store_heads(
+                model, layer, groups[layer.group], thread, num_threads, alone, queries, scratch
             )
-        if not alone:
+            if number == before_few and model.num_logits == 0:
+                return
             arrivals += num_threads
             wait_for_all(model.barrier, arrivals)
-        _run_products(model, phase, jobs, integers, scales, dense, num_tokens)
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-
-    phase = phases[PHASES_PER_LAYER * model.num_layers]
-    num_logits = model.num_logits
-    logits_rows = int32s(model.logits_rows, num_logits)
-    first, end = (0, num_logits) if alone else _share(num_logits, thread, num_threads)
-    for index in range(first, end):
-        token = np.int64(logits_rows[index])
-        x = hidden + token * row_bytes
-        _add_result(model, layers[model.num_layers - 1].feed_forward_post_norm, token, x, row)
-        norm_row(model, x, model.final_norm, model.hidden_size, width, row)
-        put_inputs(model, phase, row, width, index, num_logits, integers, scales, dense)
-    if not alone:
-        arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
-    if num_logits > 0:
-        _run_products(model, phase, jobs, integers, scales, dense, num_logits)
-
-
-@inner
-def _add_result(model, post_norm, token, x, row):
-    """``x`` plus what the last products gave for this token, normed where the model does that."""
-    source = model.delta + token * model.hidden_width * 4
-    if post_norm != 0:
-        norm_row(model, source, post_norm, model.hidden_size, model.hidden_width, row)
-        source = row
-    add_row(source, x, model.hidden_width)
+            _attend_items(model, layers, groups, index, number == before_few, queries, scratch)
+            arrivals += num_threads
+            wait_for_all(model.barrier, arrivals)
 
 
 @entry(parallel=True)
@@ -268,4 +261,6 @@ def run_step(num_threads, model, layers, phases, jobs, groups, rotations):
     """One step, by ``num_threads`` threads. The tables are those of ``records``."""
     arrivals = atomic_load(model[0].barrier)
     for thread in prange(num_threads):
-        _walk(thread, num_threads, model, layers, phases, jobs, groups, rotations, arrivals)
+        _walk(
+            np.int64(thread), num_threads, model, layers, phases, jobs, groups, rotations, arrivals
+        )

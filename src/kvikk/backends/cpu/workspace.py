@@ -152,14 +152,13 @@ class Workspace:
         """Take the memory and fill the tables."""
         self.region.allocate()
         jobs, phases = self._jobs(kernels)
-        return Tables(
-            model=self._model(kernels),
-            layers=self._layers(blocks, kernels),
-            phases=phases,
-            jobs=jobs,
-            groups=self._groups(),
-            rotations=self._rotation_table(),
-        )
+        model, layers = self._model(kernels), self._layers(blocks, kernels)
+        groups = self._groups()
+        row = model[0]
+        row["model"] = model.ctypes.data
+        row["layers"], row["layer_bytes"] = layers.ctypes.data, layers.itemsize
+        row["groups"], row["group_bytes"] = groups.ctypes.data, groups.itemsize
+        return Tables(model, layers, phases, jobs, groups, self._rotation_table())
 
     def logits(self) -> NDArray[np.float32]:
         """Room for the logits of a step, ``[max_batch_sequences, padded vocabulary]``."""
@@ -237,6 +236,7 @@ class Workspace:
             for place, product in enumerate(products):
                 kind = "dense" if isinstance(product.product.tile, DenseTile) else "integers"
                 phases[number][kind] = 1
+                phases[number]["width"] = 32 * product.groups
                 name = "logits" if is_head else outputs[number % 4]
                 if name == "feed_forward" and place == 1:
                     name = "up_projections"
