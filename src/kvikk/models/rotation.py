@@ -19,10 +19,13 @@ def rotation(parameters: Config, dimensions: int) -> Rotation:
     name ``type``) and what that type needs. Raises ModelError for a type that is not known.
     """
     theta = read_float(parameters, "rope_theta")
-    frequencies = theta ** -(np.arange(0, dimensions, 2, dtype=np.float64) / dimensions)
+    # Rounded to float32 after each operation, as where the models were trained.
+    exponents = np.arange(0, dimensions, 2, dtype=np.float32) / np.float32(dimensions)
+    powers = (theta ** exponents.astype(np.float64)).astype(np.float32)
+    frequencies = np.float32(1) / powers
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind == "linear":
-        frequencies /= read_float(parameters, "factor")
+        frequencies /= np.float32(read_float(parameters, "factor"))
     elif kind == "llama3":
         frequencies = _llama3(frequencies, parameters)
     elif kind != "default":
@@ -47,7 +50,7 @@ def rope_parameters(config: Config, layer_type: str | None = None) -> dict[str, 
     return {"rope_theta": config.get("rope_theta"), **parameters}
 
 
-def _llama3(frequencies: NDArray[np.float64], parameters: Config) -> NDArray[np.float64]:
+def _llama3(frequencies: NDArray[np.float32], parameters: Config) -> NDArray[np.float32]:
     """Llama 3.1's stretching: slow rotations slowed by ``factor``, fast ones kept, a ramp between.
 
     What counts is how often a dimension turns within the original context: less than
@@ -59,4 +62,5 @@ def _llama3(frequencies: NDArray[np.float64], parameters: Config) -> NDArray[np.
     turns = original_context * frequencies / (2 * pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     slowed = frequencies / read_float(parameters, "factor")
-    return kept * frequencies + (1 - kept) * slowed
+    stretched: NDArray[np.float32] = (kept * frequencies + (1 - kept) * slowed).astype(np.float32)
+    return stretched

@@ -19,11 +19,11 @@ def rotate(x: Floats, positions: NDArray[np.int32], rotation: Rotation) -> Float
     """Rotary position embedding of ``x`` ``[T, heads, head_dim]``.
 
     Element i and element i + half are one point in the plane; it is turned by the position times
-    frequency i. Elements beyond the rotation's dimensions stay as they are.
+    frequency i, in float32. Elements beyond the rotation's dimensions stay as they are.
     """
     half = rotation.dimensions // 2
-    angles = positions[:, None, None] * rotation.inverse_frequencies
-    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    angles = positions[:, None, None].astype(np.float32) * rotation.inverse_frequencies
+    cosine, sine = np.cos(angles), np.sin(angles)
     first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return np.concatenate(
         [first * cosine - second * sine, second * cosine + first * sine, rest], axis=-1
