@@ -96,7 +96,7 @@ def test_a_full_queue_is_429_with_the_time_to_wait(guarded):
 
 def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
     client = httpx.Client(base_url=guarded.url, headers=bearer(KEYS[0]), timeout=60)
-    body = {"model": "smollm2", "prompt": "x", "max_tokens": 100, "ignore_eos": True}
+    body = {"model": "smollm2", "prompt": "a secret", "max_tokens": 100, "ignore_eos": True}
     answers = []
     running = threading.Thread(
         target=lambda: answers.append(client.post("/v1/completions", json=body))
@@ -124,6 +124,7 @@ def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
     assert "draining" in log
     assert "Traceback" not in log
     assert "key-of" not in log
+    assert "secret" not in log
 
 
 @pytest.mark.parametrize(("drain_s", "num_signals"), [(0.2, 1), (60.0, 2)])

@@ -6,13 +6,19 @@ from typing import Any
 DONE = b"data: [DONE]\n\n"
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# Not line ends to JSON or to event streams, but to many a client that reads text by lines.
+_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 def encode_json(value: Any) -> bytes:
-    """Compact JSON in UTF-8. A lone surrogate in a string stays the escape that JSON has for it."""
-    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
+    """Compact JSON in UTF-8, on one line by anybody's count.
+
+    A lone surrogate in a string stays the escape that JSON has for it.
+    """
+    text = _ENCODER.encode(value).translate(_LINE_ENDS)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def encode_event(value: Any) -> bytes:
-    """One server-sent event that carries ``value``, on one line: JSON has no line breaks."""
+    """One server-sent event that carries ``value``."""
     return b"data: %b\n\n" % encode_json(value)
