@@ -16,19 +16,10 @@ from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from tests.backends.driver import Driver
+from tests.models.small_models import GEMMA3, LLAMA, random_model, randomise
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7]
 
-LLAMA = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": False,
-}
 LLAMA3_SCALING = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
@@ -37,15 +28,6 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-GEMMA3 = {
-    **LLAMA,
-    "num_hidden_layers": 7,
-    "head_dim": 32,
-    "sliding_window": 8,
-    "query_pre_attn_scalar": 24,
-    "tie_word_embeddings": True,
-}
-
 CONFIGS = {
     "llama": transformers.LlamaConfig(**LLAMA),
     "llama, tied": transformers.LlamaConfig(**{**LLAMA, "tie_word_embeddings": True}),
@@ -69,16 +51,6 @@ CONFIGS = {
         },
     ),
 }
-
-
-def random_model(config: transformers.PreTrainedConfig) -> transformers.PreTrainedModel:
-    """A model with all weights random, norms too, so that none may be overlooked."""
-    torch.manual_seed(5)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.2)
-    return model
 
 
 def logits_of(model: transformers.PreTrainedModel) -> np.ndarray:
@@ -184,11 +156,7 @@ def test_the_language_model_of_one_that_also_sees_is_loaded(tmp_path: Path) -> N
         },
         mm_tokens_per_image=4,
     )
-    torch.manual_seed(6)
-    model = transformers.Gemma3ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.2)
+    model = randomise(transformers.Gemma3ForConditionalGeneration(config))
     model.save_pretrained(tmp_path)
     np.testing.assert_allclose(our_logits(tmp_path), logits_of(model), rtol=0, atol=2e-4)
 
