@@ -7,7 +7,7 @@ DONE = b"data: [DONE]\n\n"
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 # Not line ends to JSON or to event streams, but to many a client that reads text by lines.
-_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+_LINE_ENDS = {character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 def encode_json(value: Any) -> bytes:
@@ -15,7 +15,9 @@ def encode_json(value: Any) -> bytes:
 
     A lone surrogate in a string stays the escape that JSON has for it.
     """
-    text = _ENCODER.encode(value).translate(_LINE_ENDS)
+    text = _ENCODER.encode(value)
+    for character, escape in _LINE_ENDS.items():
+        text = text.replace(character, escape)
     return text.encode("utf-8", "backslashreplace")
 
 
