@@ -1,6 +1,7 @@
 from contextlib import suppress
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import gguf
 import hypothesis.strategies as st
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from kvikk.errors import ModelError
-from kvikk.files.gguf import StringArray, open_gguf
+from kvikk.files.gguf import GGUFFile, StringArray, Value, open_gguf
 from kvikk.files.gguf_config import config_from_gguf
 from kvikk.files.sources import resolve
 
@@ -85,6 +86,49 @@ def test_metadata_becomes_the_configuration_that_the_model_was_published_with() 
     assert gemma3["query_pre_attn_scalar"] == 256
     assert gemma3["sliding_window"] == 512
     assert gemma3["vocab_size"] == 262144
+
+
+def config_of(metadata: dict[str, Value]) -> dict[str, Any]:
+    return config_from_gguf(GGUFFile(Path("test.gguf"), metadata, {}))
+
+
+def test_stretched_positions_are_read_in_both_of_their_forms() -> None:
+    today = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    for metadata in (today, {"llama.rope.scale_linear": 4.0}):
+        config = config_of({"general.architecture": "llama", **metadata})
+        assert config["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    unstretched = {"general.architecture": "llama", "llama.rope.scaling.type": "none"}
+    assert config_of(unstretched)["rope_scaling"] is None
+
+
+def test_a_rotation_of_a_part_of_each_head_is_told() -> None:
+    metadata: dict[str, Value] = {
+        "general.architecture": "llama",
+        "llama.embedding_length": 512,
+        "llama.attention.head_count": 8,
+    }
+    whole = config_of({**metadata, "llama.rope.dimension_count": 64})
+    assert "partial_rotary_factor" not in whole
+    half = config_of({**metadata, "llama.rope.dimension_count": 32})
+    assert half["partial_rotary_factor"] == 0.5
+    wide = {**metadata, "llama.rope.dimension_count": 64, "llama.attention.key_length": 256}
+    assert config_of(wide)["partial_rotary_factor"] == 0.25
+
+
+@pytest.mark.parametrize(("num_layers", "expected"), [(26, 256), (62, 168)])
+def test_gemma_divides_scores_by_its_head_size_or_in_27b_by_168(
+    num_layers: int, expected: int
+) -> None:
+    config = config_of(
+        {
+            "general.architecture": "gemma3",
+            "gemma3.block_count": num_layers,
+            "gemma3.embedding_length": 5376,
+            "gemma3.attention.head_count": 32,
+            "gemma3.attention.key_length": 256,
+        }
+    )
+    assert config["query_pre_attn_scalar"] == expected
 
 
 def read_completely(path: Path) -> None:

@@ -218,6 +218,8 @@ def test_stored_frequencies_are_no_reason_to_refuse(saved_llama: Path) -> None:
         ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' are not supported"),
         ({"rope_parameters": {"rope_type": "llama3"}}, "lacks low_freq_factor"),
         ({"rope_parameters": {"rope_theta": "big"}}, "rope_theta is 'big'"),
+        ({"partial_rotary_factor": 0.5}, "a part of each head"),
+        ({"rope_parameters": None, "rope_scaling": "linear"}, "rope_scaling is not an object"),
         ({"intermediate_size": 97}, r"promises \(97, 64\)"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
         ({"model_type": "nonesuch"}, "'nonesuch' are not supported"),

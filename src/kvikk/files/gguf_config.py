@@ -23,6 +23,8 @@ _COMMON_KEYS = {
     "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
@@ -44,20 +46,34 @@ def config_from_gguf(file: GGUFFile) -> Config:
     if isinstance(tokens, StringArray):
         config.setdefault("vocab_size", len(tokens))
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
-    scaling = file.metadata.get(f"{architecture}.rope.scaling.type", "none")
-    if isinstance(scaling, str) and scaling != "none":
-        factor = file.metadata.get(f"{architecture}.rope.scaling.factor", 1.0)
-        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    config["rope_scaling"] = _rope_scaling(architecture, file.metadata)
     if architecture in _ARCHITECTURES:
         _ARCHITECTURES[architecture](config, file.metadata)
     return config
 
 
+def _rope_scaling(architecture: str, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How positions are stretched, also where an old file says it in its own way."""
+    kind = metadata.get(f"{architecture}.rope.scaling.type", "none")
+    if isinstance(kind, str) and kind != "none":
+        factor = metadata.get(f"{architecture}.rope.scaling.factor", 1.0)
+        return {"rope_type": kind, "factor": factor}
+    factor = metadata.get(f"{architecture}.rope.scale_linear")
+    return None if factor is None else {"rope_type": "linear", "factor": factor}
+
+
 def _llama(config: Config, metadata: Mapping[str, Any]) -> None:
     config["hidden_act"] = "silu"
     rotated = metadata.get("llama.rope.dimension_count")
-    if rotated is not None:
-        config.setdefault("head_dim", rotated)
+    match config:
+        case {"head_dim": int(head_dim)} if head_dim > 0:
+            pass
+        case {"hidden_size": int(size), "num_attention_heads": int(heads)} if heads > 0:
+            head_dim = size // heads
+        case _:
+            return
+    if isinstance(rotated, int) and rotated != head_dim:
+        config["partial_rotary_factor"] = rotated / head_dim
 
 
 def _gemma3(config: Config, metadata: Mapping[str, Any]) -> None:

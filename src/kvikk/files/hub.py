@@ -22,8 +22,13 @@ def fetch(model: str, weights: bool) -> Path:
     """
     # Takes a third of a second to import, and only this function needs it.
     try:
+        import httpx
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
     except ImportError:
         raise ModelError(
             f"fetching {model} from the hub needs `pip install 'kvikk[engine]'`"
@@ -38,7 +43,9 @@ def fetch(model: str, weights: bool) -> Path:
                 f"no model {model!r} here, and the hub has none of that name that you may read"
             ) from None
         raise ModelError(f"the hub answered {status} when asked for {model!r}") from None
-    except (LocalEntryNotFoundError, OSError) as error:
+    except HFValidationError:
+        raise ModelError(f"no model {model!r} here, and the hub has no such names") from None
+    except (LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         raise ModelError(
             f"no model {model!r} here, and the hub cannot be reached to fetch it "
             f"({type(error).__name__})"

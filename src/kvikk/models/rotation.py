@@ -16,8 +16,11 @@ def rotation(parameters: Config, dimensions: int) -> Rotation:
     """The rotation of ``dimensions`` elements that ``parameters`` describe.
 
     ``parameters`` has ``rope_theta`` and, where positions are stretched, ``rope_type`` (or its old
-    name ``type``) and what that type needs. Raises ModelError for a type that is not known.
+    name ``type``) and what that type needs. Raises ModelError for a type that is not known, and for
+    a rotation of a part of each head.
     """
+    if parameters.get("partial_rotary_factor") not in (None, 1):
+        raise ModelError("rotary embeddings of a part of each head are not supported")
     theta = read_float(parameters, "rope_theta")
     # Rounded to float32 after each operation, as where the models were trained.
     exponents = np.arange(0, dimensions, 2, dtype=np.float32) / np.float32(dimensions)
@@ -39,15 +42,21 @@ def rope_parameters(config: Config, layer_type: str | None = None) -> dict[str, 
     """The rotation's parameters in ``config``, in today's form or the older one.
 
     Today: ``rope_parameters``, one object, or one for each type of layer. Earlier: ``rope_theta``
-    and ``rope_scaling``, which then are those of layers that see everything.
+    and ``rope_scaling``, which then are those of layers that see everything. Raises ModelError if
+    they are neither.
     """
     parameters = config.get("rope_parameters")
     if not isinstance(parameters, Mapping):
-        scaling = config.get("rope_scaling") or {}
-        return {"rope_theta": config.get("rope_theta"), **scaling}
-    if layer_type is not None and isinstance(parameters.get(layer_type), Mapping):
+        parameters = config.get("rope_scaling") or {}
+        if not isinstance(parameters, Mapping):
+            raise ModelError("the model's configuration: rope_scaling is not an object")
+    elif layer_type is not None and isinstance(parameters.get(layer_type), Mapping):
         parameters = parameters[layer_type]
-    return {"rope_theta": config.get("rope_theta"), **parameters}
+    return {
+        "rope_theta": config.get("rope_theta"),
+        "partial_rotary_factor": config.get("partial_rotary_factor"),
+        **parameters,
+    }
 
 
 def _llama3(frequencies: NDArray[np.float32], parameters: Config) -> NDArray[np.float32]:

@@ -40,7 +40,8 @@ class ReferenceBackend:
         elements = sum(matrix.rows * matrix.columns for matrix in _matrices(decoder))
         num_heads = max(layer.attention.num_heads for layer in decoder.layers)
         widest = max(layer.feed_forward.gate.rows for layer in decoder.layers)
-        scores = num_heads * plan.max_batch_tokens * plan.max_context_tokens
+        # Beside each head's scores: the mask, and what it is made of.
+        scores = (num_heads + 3) * plan.max_batch_tokens * plan.max_context_tokens
         activations = plan.max_batch_tokens * (3 * widest + 8 * decoder.hidden_size)
         logits = plan.max_batch_sequences * decoder.vocabulary_size
         return MemoryUse(
