@@ -77,7 +77,8 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
         for row in range(tile_rows(tile)):
             query = uint32s(queries + row * words * 4, words)
             out = float32s(scores + (row * _PIECE_SLOTS + sub_block * _SLOTS) * 4, _SLOTS)
-            out[:] = np.float32(0)
+            for slot in range(_SLOTS):
+                out[slot] = 0
             for word in range(words):
                 for slot in range(_SLOTS):
                     out[slot] = _dot_words(
@@ -92,7 +93,8 @@ def softmax_row_plain(tile, scores, num_sub_blocks, low, high, weights, seen):  
     low, high = max(low, 0), min(high, num_slots)
     inputs = float32s(scores, num_slots)
     stored = uint32s(weights, num_slots // elements)
-    stored[:] = np.uint32(0)
+    for i in range(len(stored)):
+        stored[i] = 0
     halves = uint16s(weights, num_slots)
     largest = np.float32(-1e30)
     for slot in range(low, high):
@@ -121,7 +123,8 @@ def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, to
     units = _SLOTS // elements
     for row in range(tile_rows(tile)):
         total = float32s(totals + row * head_dim * 4, head_dim)
-        total[:] = np.float32(0)
+        for i in range(head_dim):
+            total[i] = 0
         row_weights = uint32s(weights + row * _PIECE_SLOTS * 4, num_sub_blocks * units)
         for sub_block in range(num_sub_blocks):
             start = int64s(addresses, num_sub_blocks)[sub_block] + value_offset

@@ -17,11 +17,13 @@ class Product:
     """A matrix product: the tile of its weights; with an activation, gate and up in one.
 
     A gated product's row tiles come in pairs, gate then up, and what it writes is ``activation(gate)
-    * up``.
+    * up``. With two ``parts`` a token's inputs are two neighbouring rows, and its result is the sum
+    of both rows' (see ``rows.put_inputs``).
     """
 
     tile: Tile
     activation: str | None = None
+    parts: int = 1
 
     @property
     def input_bytes(self) -> int:
@@ -119,6 +121,7 @@ product_num_scales = _integer_fact("num_scales")
 product_has_minimum = _integer_fact("has_minimum")
 product_dense_kind = _integer_fact("dense_kind")
 product_gated = _integer_fact("gated")
+product_parts = _integer_fact("parts")
 tile_rows = _integer_fact("rows")
 tile_head_dim = _integer_fact("head_dim")
 tile_queries = _integer_fact("num_queries")

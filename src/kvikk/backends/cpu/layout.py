@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kvikk.backends.cpu.facts import Product
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.packing import pack
-from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, Tile
+from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile, Tile
 from kvikk.errors import ModelError
 from kvikk.models.decoder import Attention, Decoder, DecoderLayer, FeedForward, Matrix
 
@@ -97,7 +97,9 @@ class WeightLayout:
     def __init__(self, decoder: Decoder) -> None:
         self.region = Region()
         self.layers = tuple(self._layer(layer) for layer in decoder.layers)
-        (self.head,) = self._stack((decoder.head,))
+        tile = _tile(decoder.head)
+        parts = 1 if isinstance(tile, DenseTile) else 2
+        self.head = self._place((decoder.head,), Product(tile, parts=parts), 0)
         self.embedding = self.head
         if decoder.embedding.tensor is not decoder.head.tensor:
             (self.embedding,) = self._stack((decoder.embedding,))

@@ -15,7 +15,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kvikk.backends.cpu.facts import Product, product_input_bytes, product_row_tile_bytes
+from kvikk.backends.cpu.facts import (
+    Product,
+    product_input_bytes,
+    product_parts,
+    product_row_tile_bytes,
+)
 from kvikk.backends.cpu.panels import panel_size
 from kvikk.backends.cpu.tiles import DenseTile, IntegerTile
 from kvikk.backends.cpu.vectors import Float, Floats, Halves, Int, Loop, Shorts, Vectors, Words
@@ -168,6 +173,11 @@ def _tile_times_panel(
             results = [
                 _gate(v, facts.activation, gate, up) for gate, up in zip(results, ups, strict=True)
             ]
+        if facts.parts == 2 and num_tokens > 1:  # panels of such a product are never single
+            results = [
+                builder.fadd(first, second)
+                for first, second in zip(results[::2], results[1::2], strict=True)
+            ]
         for token, result in enumerate(results):
             v.store(result, outputs, v.times(output_bytes, token))
         return v.integer(0)
@@ -187,7 +197,7 @@ def multiply_avx512(
         while token < tokens:
             size = panel_size(tokens - token)
             x, s = inputs + token * input_bytes, scales + token * groups * 16
-            out = outputs + token * output_bytes + tile * 64
+            out = outputs + token // product_parts(product) * output_bytes + tile * 64
             if size == 16:
                 _tile_times_panel(product, 16, address, groups, x, s, out, output_bytes)
             elif size == 8:
@@ -196,7 +206,7 @@ def multiply_avx512(
                 _tile_times_panel(product, 4, address, groups, x, s, out, output_bytes)
             elif size == 2:
                 _tile_times_panel(product, 2, address, groups, x, s, out, output_bytes)
-            else:
+            elif product_parts(product) == 1:
                 _tile_times_panel(product, 1, address, groups, x, s, out, output_bytes)
             token += size
     return np.int64(0)

@@ -1,7 +1,8 @@
 """Matrix products in plain numba: for every CPU, and what the fast forms are tested against.
 
-A tile is spread to one byte a weight once, and then multiplied by every token: sixteen rows side by
-side, sums in the same order as in ``multiply_avx512``.
+A tile is spread to one float32 a weight, ``[32 columns][16 rows]``, once, and then multiplied by
+every token: sixteen rows side by side, so that a compiler finds the vectors by itself. Integers stay
+exact that way: 32 products of at most 255 * 127 stay below 2**24.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from kvikk.backends.cpu.facts import (
     product_has_minimum,
     product_input_bytes,
     product_num_scales,
+    product_parts,
     product_row_tile_bytes,
     product_tile_bytes,
 )
@@ -29,23 +31,24 @@ from kvikk.backends.cpu.raw import (
 
 
 @inner
-def _spread(product, address, integers, scales, minima):
-    """A tile's integers, ``[word][row][byte]``, and each row's scales and minima, ``[part][row]``."""
+def _spread_integers(product, address, weights, scales, minima):
+    """A tile's integers, ``[column][row]``, and each row's scales and minima, ``[part][row]``."""
     bits, num_scales = product_bits(product), product_num_scales(product)
     data = uint8s(address, product_tile_bytes(product))
-    if bits == 8:
-        integers[:] = data[:512]
-    else:
-        for i in range(256):
-            integers[i], integers[256 + i] = data[i] & np.uint8(15), data[i] >> np.uint8(4)
-        for i in range(512 if bits > 4 else 0):
-            word, place = i // 64, i % 64
-            if bits == 5:
-                upper = (data[256 + place] >> np.uint8(word)) & np.uint8(1)
-            else:
-                upper = data[256 + 64 * (word // 4) + place] >> np.uint8(2 * (word % 4))
-                upper &= np.uint8(3)
-            integers[i] |= np.uint8(upper << np.uint8(4))
+    for word in range(8):
+        for byte in range(4):
+            for row in range(16):
+                place = 4 * row + byte
+                if bits == 8:
+                    integer = np.int32(data[64 * word + place])
+                else:
+                    integer = np.int32(data[64 * (word % 4) + place] >> (4 * (word // 4))) & 15
+                    if bits == 5:
+                        integer |= np.int32((data[256 + place] >> word) & 1) << 4
+                    elif bits == 6:
+                        upper = data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))
+                        integer |= np.int32(upper & 3) << 4
+                weights[64 * word + 16 * byte + row] = np.float32(integer)
     halves = uint16s(address + 64 * bits, 16 * (num_scales + 1))
     for i in range(16 * num_scales):
         scales[i] = float_of_half(halves[i])
@@ -55,19 +58,38 @@ def _spread(product, address, integers, scales, minima):
 
 
 @inner
-def _add_integer_tile(product, integers, scales, minima, inputs, planes, panel_tokens, sums):
+def _add_columns(weights, x, sums):
+    """``sums[row] += Σ weights[column][row] * x[column]`` over sixteen columns, all by address.
+
+    A compiler unrolls the inner loop and then makes vectors of the outer one.
+    """
+    w, inputs, totals = float32s(weights, 256), float32s(x, 16), float32s(sums, 16)
+    for row in range(16):
+        total = totals[row]
+        for column in range(16):
+            total += w[16 * column + row] * inputs[column]
+        totals[row] = total
+
+
+@inner
+def _add_integer_tile(
+    product, weights, scales, minima, inputs, planes, panel_tokens, numbers, dots, sums
+):
     """One tile times one token. See ``panels`` for the planes."""
     num_scales = product_num_scales(product)
-    dots = np.zeros(16, np.int32)
+    for column in range(32):
+        numbers[column] = np.float32(inputs[column])
     for part in range(num_scales):
-        dots[:] = 0
-        for word in range(part * 8 // num_scales, (part + 1) * 8 // num_scales):
-            for row in range(16):
-                for byte in range(4):
-                    weight = np.int32(integers[64 * word + 4 * row + byte])
-                    dots[row] += weight * np.int32(inputs[4 * word + byte])
         for row in range(16):
-            sums[row] += np.float32(dots[row]) * (scales[16 * part + row] * planes[0])
+            dots[row] = 0
+        for column in range(part * 32 // num_scales, (part + 1) * 32 // num_scales, 16):
+            _add_columns(
+                weights.ctypes.data + 64 * column,
+                numbers.ctypes.data + 4 * column,
+                dots.ctypes.data,
+            )
+        for row in range(16):
+            sums[row] += dots[row] * (scales[16 * part + row] * planes[0])
     for part in range(num_scales):
         input_sum = planes[panel_tokens * (1 if num_scales == 1 else 2 + part)]
         for row in range(16):
@@ -75,44 +97,59 @@ def _add_integer_tile(product, integers, scales, minima, inputs, planes, panel_t
 
 
 @inner
-def _integer_tile_row(product, weights, groups, inputs, scales, tokens, sums):
-    """A row of integer tiles times all tokens, to ``sums`` [tokens, 16]."""
-    integers, row_scales = np.empty(512, np.uint8), np.empty(32, np.float32)
-    minima = np.empty(32, np.float32)
+def _integer_tile_row(product, address, groups, inputs, scales, tokens, sums):
+    """A row of integer tiles times all tokens, to ``sums`` [tokens * 16]."""
+    weights, row_scales = np.empty(512, np.float32), np.empty(32, np.float32)
+    minima, dots = np.empty(32, np.float32), np.empty(16, np.float32)
+    numbers = np.empty(32, np.float32)
     for group in range(groups):
-        _spread(
-            product, weights + group * product_tile_bytes(product), integers, row_scales, minima
-        )
+        tile = address + group * product_tile_bytes(product)
+        _spread_integers(product, tile, weights, row_scales, minima)
         for token in range(tokens):
             first, size = panel_of(token, tokens)
             lane = token - first
             place = first * groups + group * size
-            token_inputs = int8s(inputs + 32 * (place + lane), 32)
-            planes = float32s(scales + 16 * place + 4 * lane, 4 * size)
             _add_integer_tile(
-                product, integers, row_scales, minima, token_inputs, planes, size, sums[token]
+                product,
+                weights,
+                row_scales,
+                minima,
+                int8s(inputs + 32 * (place + lane), 32),
+                float32s(scales + 16 * place + 4 * lane, 4 * size),
+                size,
+                numbers,
+                dots,
+                float32s(sums.ctypes.data + 64 * token, 16),
             )
 
 
 @inner
-def _dense_tile_row(product, weights, groups, inputs, tokens, sums):
-    """A row of dense tiles times all tokens' float32 inputs."""
+def _spread_numbers(product, address, weights):
+    """A dense tile as float32."""
     kind = product_dense_kind(product)
-    row = np.empty(16, np.float32)
-    for column in range(32 * groups):
+    for i in range(512):
         if kind == 0:
-            row[:] = float32s(weights + 64 * column, 16)
+            weights[i] = float32s(address, 512)[i]
+        elif kind == 1:
+            weights[i] = float_of_half(uint16s(address, 512)[i])
         else:
-            halves = uint16s(weights + 32 * column, 16)
-            for i in range(16):
-                if kind == 1:
-                    row[i] = float_of_half(halves[i])
-                else:
-                    row[i] = float_of_bits(np.uint32(np.uint32(halves[i]) << np.uint32(16)))
+            bits = np.uint32(uint16s(address, 512)[i])
+            weights[i] = float_of_bits(np.uint32(bits << np.uint32(16)))
+
+
+@inner
+def _dense_tile_row(product, address, groups, inputs, tokens, sums):
+    """A row of dense tiles times all tokens' float32 inputs."""
+    weights = np.empty(512, np.float32)
+    for group in range(groups):
+        _spread_numbers(product, address + group * product_tile_bytes(product), weights)
         for token in range(tokens):
-            value = float32s(inputs + (32 * groups * token + column) * 4, 1)[0]
-            for i in range(16):
-                sums[token, i] += row[i] * value
+            for column in range(0, 32, 16):
+                _add_columns(
+                    weights.ctypes.data + 64 * column,
+                    inputs + 128 * (groups * token + group) + 4 * column,
+                    sums.ctypes.data + 64 * token,
+                )
 
 
 @inner
@@ -133,24 +170,34 @@ def multiply_plain(
 
     ``inputs`` and ``scales`` are panels for integer tiles; for dense ones ``inputs`` are float32
     ``[tokens][32 * groups]``. Token t's 16 results of row tile i go to ``outputs + t * output_bytes +
-    64 * i``.
+    64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does.
     """
-    num_parts = 2 if product_gated(product) != 0 else 1
-    sums = np.empty((num_parts, tokens, 16), np.float32)
+    gated = product_gated(product) != 0
+    num_sums = 2 if gated else 1
+    sums = np.empty(num_sums * tokens * 16, np.float32)
+    ups = sums[(num_sums - 1) * tokens * 16 :]
     for tile in range(first_tile, last_tile):
-        sums[:] = 0
-        for part in range(num_parts):
+        for i in range(len(sums)):
+            sums[i] = 0
+        for index in range(num_sums):
             address = weights + tile * groups * product_row_tile_bytes(product)
-            address += part * groups * product_tile_bytes(product)
+            address += index * groups * product_tile_bytes(product)
             if product_input_bytes(product) == 1:
-                _integer_tile_row(product, address, groups, inputs, scales, tokens, sums[part])
+                _integer_tile_row(
+                    product, address, groups, inputs, scales, tokens, ups if index else sums
+                )
             else:
-                _dense_tile_row(product, address, groups, inputs, tokens, sums[part])
+                _dense_tile_row(product, address, groups, inputs, tokens, ups if index else sums)
         for token in range(tokens):
-            out = float32s(outputs + token * output_bytes + 64 * tile, 16)
+            part = token % product_parts(product)
+            place = outputs + token // product_parts(product) * output_bytes + 64 * tile
+            out = float32s(place, 16)
             for row in range(16):
-                if num_parts == 2:
-                    out[row] = _gate(product, sums[0, token, row], sums[1, token, row])
+                value = sums[16 * token + row]
+                if gated:
+                    out[row] = _gate(product, value, ups[16 * token + row])
+                elif part == 0:
+                    out[row] = value
                 else:
-                    out[row] = sums[0, token, row]
+                    out[row] += value
     return np.int64(0)

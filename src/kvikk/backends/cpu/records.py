@@ -16,8 +16,8 @@ def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
 JOB = _record("multiply weights groups row_tiles chunk dense outputs output_bytes")
 
 # The matrices that share their inputs, and which forms of the inputs they need;
-# ``width`` inputs a token, a multiple of 32.
-PHASE = _record("first_job end_job width integers dense")
+# ``width`` inputs a token, a multiple of 32, in so many ``parts``.
+PHASE = _record("first_job end_job width parts integers dense")
 PHASES_PER_LAYER = 4
 QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
 

@@ -237,7 +237,7 @@ def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotati
         if not alone:
             arrivals += num_threads
             wait_for_all(model.barrier, arrivals)
-        _run_products(model, phase, jobs, integers, scales, dense, num_rows)
+        _run_products(model, phase, jobs, integers, scales, dense, num_rows * phase.parts)
         arrivals += num_threads
         wait_for_all(model.barrier, arrivals)
 

@@ -96,8 +96,8 @@ class Workspace:
             "feed_forward": 4 * widths.feed_forward,
             "attention": 4 * widths.queries,
             "queries": 4 * widths.queries,
-            "integers": widths.inputs,
-            "scales": widths.inputs // 32 * 16,
+            "integers": 2 * widths.inputs,
+            "scales": 2 * widths.inputs // 32 * 16,
             "runs": 8,
             "partial_slots": 8 * len(plan.groups),
         }
@@ -127,8 +127,8 @@ class Workspace:
         private = Region()
         self._private = {
             "private_hidden": private.place(4 * widths.hidden),
-            "private_integers": private.place(widths.inputs),
-            "private_scales": private.place(widths.inputs // 32 * 16),
+            "private_integers": private.place(2 * widths.inputs),
+            "private_scales": private.place(2 * widths.inputs // 32 * 16),
             "private_dense": private.place(4 * widths.inputs),
             "private_row": private.place(4 * widths.inputs),
             "private_queries": private.place(4 * widths.queries),
@@ -237,6 +237,7 @@ class Workspace:
                 kind = "dense" if isinstance(product.product.tile, DenseTile) else "integers"
                 phases[number][kind] = 1
                 phases[number]["width"] = 32 * product.groups
+                phases[number]["parts"] = product.product.parts
                 name = "logits" if is_head else outputs[number % 4]
                 if name == "feed_forward" and place == 1:
                     name = "up_projections"
