@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -195,6 +196,45 @@ def test_stopping_aborts_what_runs_and_what_waits(gated: tuple[EngineWorker, Gat
     assert {client.wait().finish_reason for client in clients} <= {"abort", "length"}
     with pytest.raises(BusyError):
         worker.call(lambda engine: engine.stats()).result(PATIENCE_S)
+
+
+def test_what_is_accepted_while_jobs_run_is_ended_by_a_stop_that_comes_then(
+    running: tuple[EngineWorker, Engine],
+) -> None:
+    worker, _ = running
+    client = Client()
+    stopper = threading.Thread(target=worker.stop)
+
+    def accept_then_stop(engine: Engine) -> Future[int]:
+        worker.submit(request("a", LONG, 9), client)
+        looked = worker.call(lambda engine: engine.cache.usage().live_blocks)
+        stopper.start()
+        while worker.accepting:
+            stopper.join(0.001)
+        return looked
+
+    looked = worker.call(accept_then_stop).result(PATIENCE_S)
+    stopper.join(PATIENCE_S)
+    assert client.wait().finish_reason == "abort"
+    assert looked.result(PATIENCE_S) == 0
+
+
+def test_a_job_that_fails_the_engine_leaves_no_other_job_without_an_answer(
+    gated: tuple[EngineWorker, Gate],
+) -> None:
+    worker, gate = gated
+    clients = [Client() for _ in range(3)]
+    worker.submit(request("a", LONG, 9), clients[0])
+    assert gate.entered.wait(PATIENCE_S)
+    # A defect: nothing can be added any more.
+    worker._engine._sequences = None  # type: ignore[assignment]
+    worker.submit(request("b", LONG, 9), clients[1])
+    looked = worker.call(lambda engine: engine.max_requests)
+    worker.submit(request("c", LONG, 9), clients[2])
+    gate.open.set()
+    assert [client.wait().finish_reason for client in clients] == ["error"] * 3
+    with pytest.raises(BusyError, match="stopped"):
+        looked.result(PATIENCE_S)
 
 
 def test_the_cache_can_be_reset_between_steps(running: tuple[EngineWorker, Engine]) -> None:

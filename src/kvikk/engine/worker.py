@@ -9,6 +9,7 @@ condition and costs nothing.
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -39,7 +40,7 @@ class EngineWorker:
         self._engine = engine
         self._condition = threading.Condition()
         # Guarded by the condition's lock.
-        self._jobs: list[Job] = []
+        self._jobs: deque[Job] = deque()
         self._listeners: dict[str, Listener] = {}
         self._draining = False
         self._stopping = False
@@ -149,12 +150,13 @@ class EngineWorker:
         """Sleep until there is something to do, then run the waiting jobs; False to stop."""
         with self._condition:
             self._condition.wait_for(lambda: self._stopping or self._jobs or self._engine.has_work)
-            jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            job(None)
+            # Both at one moment: once stopping, no more jobs come, so none is left behind.
+            jobs, stopping = len(self._jobs), self._stopping
+        for _ in range(jobs):  # taken one by one: if one fails, the others are still there to tell
+            self._jobs.popleft()(None)
         if jobs:
             self._stats = self._engine.stats()
-        return not self._stopping
+        return not stopping
 
     def _add(self, request: Request, arrived_s: float, failure: str | None) -> None:
         if failure is not None:  # its listener is told with all the others
@@ -191,7 +193,7 @@ class EngineWorker:
         with self._condition:
             self._failure = failure
             listeners, self._listeners = self._listeners, {}
-            jobs, self._jobs = self._jobs, []
+            jobs, self._jobs = self._jobs, deque()
             self._condition.notify_all()
         for job in jobs:
             job(failure)
