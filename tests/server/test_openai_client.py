@@ -1,5 +1,7 @@
 """What the official client sees, streaming and not."""
 
+import json
+
 import openai
 import pytest
 
@@ -112,6 +114,20 @@ def test_a_whole_block_of_salt_keeps_caches_apart(idle_server):
         return answer.usage.prompt_tokens_details.cached_tokens
 
     assert [cached_tokens(salt) for salt in (None, "a", "b", "a", None)] == [0, 0, 0, 64, 64]
+
+
+def test_salts_that_only_json_can_hold_are_kept_apart_too(idle_server):
+    def cached_tokens(salt):
+        body = {"model": "smollm2", "prompt": "word " * 80, "max_tokens": 1, "cache_salt": salt}
+        response = idle_server.post(
+            "/v1/completions",
+            content=json.dumps(body),
+            headers={"content-type": "application/json"},
+        )
+        return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert [cached_tokens(salt) for salt in ("?", "\ufffd", "\ud800", "\ud801")] == [0] * 4
+    assert cached_tokens("\ud801") == 64
 
 
 def test_a_developer_is_what_templates_call_the_system(idle_server):
