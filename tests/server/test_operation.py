@@ -160,7 +160,9 @@ def test_an_address_in_use_is_one_clear_line_before_any_loading(server):
         ({"api_keys": ("",)}, "API key"),
         ({"api_keys": ("a\nb",)}, "API key"),
         ({"max_body_bytes": 0}, "at least 1"),
-        ({"drain_s": -1.0}, "cannot be negative"),
+        ({"drain_s": -1.0}, "time to drain is -1 s"),
+        ({"drain_s": float("nan")}, "time to drain is nan s"),
+        ({"drain_s": float("inf")}, "time to drain is inf s"),
     ],
 )
 def test_options_without_sense_are_refused(fields, message):

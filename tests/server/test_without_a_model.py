@@ -1,5 +1,6 @@
 """What needs no real model to be shown: names, and who is told what when the engine fails."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from kvikk.engine.memory import MemoryReport
 from kvikk.engine.options import EngineOptions
 from kvikk.server.app import create_app
 from kvikk.server.options import ServerOptions
+from kvikk.text.chat import ChatTemplate
 from tests.engine.driver import make_engine
 
 BODY = {"model": "exact", "prompt": [1, 2, 3], "max_tokens": 4}
@@ -103,6 +105,31 @@ def test_a_model_is_called_by_its_alias_or_by_the_name_of_its_file(
     with TestClient(create_app(named, ServerOptions())) as client:
         (listed,) = client.get("/v1/models").json()["data"]
     assert listed["id"] == (model_id or tmp_path.name)
+
+
+@pytest.mark.parametrize(
+    ("messages", "beside"),
+    [
+        ([{"role": "user", "content": "Hi"}], False),
+        ([{"role": "user", "content": "Hi " * 9000}], True),
+        ([{"role": "user", "content": ""}] * 9000, True),
+        ([{"role": "user", "content": "", "name": "Ada" * 9000}], True),
+    ],
+)
+def test_a_long_conversation_is_rendered_beside_the_event_loop(
+    messages, beside, loaded, smollm2_tokenizer
+):
+    class Watched(ChatTemplate):
+        def render(self, *arguments, **options):
+            seen.append(asyncio._get_running_loop() is None)
+            return super().render(*arguments, **options)
+
+    seen = []
+    template = Watched("{{ messages | tojson }}", smollm2_tokenizer, "here")
+    app = create_app(replace(loaded, chat_template=template), ServerOptions())
+    with TestClient(app) as client:
+        client.post("/v1/chat/completions", json={"model": "exact", "messages": messages})
+    assert seen == [beside]
 
 
 def test_a_chat_with_a_model_that_has_no_template_says_what_to_do(parts):

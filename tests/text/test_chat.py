@@ -125,6 +125,12 @@ def test_a_template_without_end_is_stopped(source, smollm2_tokenizer):
         ChatTemplate(source, smollm2_tokenizer, "here").render(CONVERSATIONS[0])
 
 
+def test_what_a_template_may_write_grows_with_the_messages_however_short_they_are(template_of):
+    mark = "m" * 100
+    template = template_of("{% for message in messages %}" + mark + "{% endfor %}")
+    assert template.render([{"role": "user", "content": ""}] * 30_000) == mark * 30_000
+
+
 def test_the_clock_of_one_rendering_does_not_run_in_the_next(template_of):
     template = template_of("{% for m in messages %}{{ m.role }}{% endfor %}")
     template._environment._clock.deadline_s = time.monotonic() - 1

@@ -159,6 +159,8 @@ def test_what_cannot_be_done_is_refused_by_name_and_not_ignored(fields, paramete
         ({"prompt": [1, -1]}, "prompt[1]", "at least 0"),
         ({"prompt": [1.5]}, "prompt[0]", "whole number"),
         ({"prompt": [[1], [2]]}, "prompt", "one prompt a request"),
+        ({"prompt": [["a"]]}, "prompt[0][0]", "whole number, not a string"),
+        ({"prompt": [[[1]]]}, "prompt[0][0]", "whole number, not a list"),
         ({"echo": True}, "echo", "not supported"),
         ({"suffix": "x"}, "suffix", "not supported"),
         ({"best_of": 2}, "best_of", "not supported"),

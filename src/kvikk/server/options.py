@@ -1,6 +1,7 @@
 """What can be chosen when a server is started."""
 
 from dataclasses import dataclass, field
+from threading import TIMEOUT_MAX
 
 from kvikk.engine.options import EngineOptions
 from kvikk.errors import ModelError
@@ -33,5 +34,7 @@ class ServerOptions:
                 raise ModelError("an API key is empty or has characters no header can carry")
         if self.max_body_bytes < 1:
             raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
-        if self.drain_s < 0:
-            raise ModelError(f"the time to drain is {self.drain_s} s; it cannot be negative")
+        if not 0 <= self.drain_s <= TIMEOUT_MAX:
+            raise ModelError(
+                f"the time to drain is {self.drain_s:g} s; it must be 0 to {TIMEOUT_MAX:g}"
+            )

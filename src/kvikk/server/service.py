@@ -59,7 +59,7 @@ class Service:
         """The prompt that the model's template makes of a conversation."""
         template = require_chat_template(self._chat_template, self.model.id)
         plain = [_template_message(message) for message in messages]
-        length = sum(len(message["content"]) for message in plain)
+        length = sum(len(text) for message in plain for text in message.values())
 
         def tokenize() -> list[int]:
             return self._tokenizer.encode(template.render(plain), add_bos=False)
@@ -151,4 +151,6 @@ def _template_message(message: ChatMessage) -> dict[str, str]:
 def _salt(tenant_salt: bytes, cache_salt: str) -> bytes:
     if not tenant_salt and not cache_salt:
         return b""
-    return hashlib.sha256(tenant_salt + b"\0" + cache_salt.encode("utf-8", "replace")).digest()
+    # Lone surrogates, which JSON can hold, are kept apart: salts that differ never meet.
+    salt = cache_salt.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(tenant_salt + b"\0" + salt).digest()

@@ -15,7 +15,7 @@ from kvikk.text.folder_tokenizer import read_json
 from kvikk.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_CHARACTERS = 1 << 20
-# A rendered prompt may be this much longer than the messages in it: roles, marks, default texts.
+# A prompt may be this much longer than its messages are as JSON: roles, marks, default texts.
 MAX_ADDED_CHARACTERS = 1 << 20
 MAX_GROWTH = 16
 
@@ -55,13 +55,13 @@ class ChatTemplate:
 
         # A template sees a copy: it can neither keep nor change what belongs to others. A field
         # that is null is left out, as in Hugging Face's own call: many templates print "None".
+        given = json.dumps(list(messages), ensure_ascii=False)
         plain = [
             {key: value for key, value in message.items() if value is not None}
-            for message in json.loads(json.dumps(list(messages)))
+            for message in json.loads(given)
         ]
-        allowed = MAX_GROWTH * sum(_num_characters(message) for message in plain)
         parts: list[str] = []
-        remaining = allowed + MAX_ADDED_CHARACTERS
+        remaining = MAX_GROWTH * len(given) + MAX_ADDED_CHARACTERS
         self._environment.start_clock()
         try:
             for part in self._template.generate(
@@ -131,11 +131,6 @@ def _read_text(path: Path) -> str:
 
 def _spelling(tokenizer: Tokenizer, token_id: int | None) -> str:
     return "" if token_id is None else tokenizer.decode([token_id], special=True)
-
-
-def _num_characters(message: Message) -> int:
-    content = message.get("content")
-    return len(content) if isinstance(content, str) else len(json.dumps(content))
 
 
 def _one_line(error: BaseException) -> str:

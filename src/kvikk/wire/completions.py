@@ -73,12 +73,14 @@ def _prompt(value: JsonValue) -> str | tuple[int, ...]:
     if value.is_null:
         value.fail_type("a string or a list of token ids")
     elements = value.elements()
+    if elements and isinstance(elements[0], str | list):
+        if len(elements) > 1:
+            value.fail(f"one prompt a request, not {len(elements)}")
+        (value,) = value.items()
+        if isinstance(value.value, str):
+            return value.value
+    elements = value.elements()
     if all(type(element) is int and 0 <= element <= MAX_TOKEN_ID for element in elements):
         return tuple(elements)
-    items = list(value.items())
-    if items and isinstance(items[0].value, str | list):
-        if len(items) > 1:
-            value.fail(f"one prompt a request, not {len(items)}")
-        return _prompt(items[0])
     # Item by item, to name the one at fault.
-    return tuple(item.integer(0, MAX_TOKEN_ID) for item in items)
+    return tuple(item.integer(0, MAX_TOKEN_ID) for item in value.items())
