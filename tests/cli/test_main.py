@@ -1,6 +1,7 @@
 """The command as a shell sees it: what it costs to ask for help, and how it says no."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,16 @@ import pytest
 HEAVY = ("numba", "llvmlite", "numpy", "tokenizers", "jinja2", "fastapi", "uvicorn", "httpx")
 
 
-def kvikk(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def kvikk(
+    *arguments: str, text: str | bytes | None = None, encoding: str = "utf-8"
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kvikk", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, input=text, check=False)
+    given = text.encode() if isinstance(text, str) else text
+    environment = os.environ | {"PYTHONIOENCODING": f"{encoding}:strict"}
+    done = subprocess.run(command, capture_output=True, input=given, check=False, env=environment)
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -91,6 +99,21 @@ def test_json_is_one_document_and_no_cache_gives_the_same_answer() -> None:
     # The last token of an answer is never fed back. Without a cache step i computes all before it.
     assert cached["computed_tokens"] == prompt + answer - 1
     assert uncached["computed_tokens"] == sum(prompt + i for i in range(answer))
+
+
+def test_standard_input_that_is_no_text_is_one_line_and_status_2() -> None:
+    done = kvikk("generate", "-", text="blåbær".encode("latin-1"))
+    assert done.returncode == 2
+    assert done.stderr == ("kvikk: standard input is not UTF-8 text (byte 2); expected a prompt\n")
+
+
+def test_a_terminal_without_the_answers_characters_gets_the_others() -> None:
+    prompt = "Here is a bird: 🦜 🦜 🦜 🦜 🦜 🦜"
+    arguments = ("generate", prompt, "--raw", "--max-tokens", "6", "--kv-memory", "64MiB")
+    whole, plain = (kvikk(*arguments, encoding=name) for name in ("utf-8", "ascii"))
+    assert plain.returncode == 0
+    assert not whole.stdout.isascii()
+    assert plain.stdout == whole.stdout.encode("ascii", "replace").decode()
 
 
 def test_a_prompt_can_come_from_standard_input() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvikk.cli import options, report
-from kvikk.errors import RequestError
+from kvikk.errors import KvikkError
 
 if TYPE_CHECKING:
     from kvikk.wire.client import ChatPiece
@@ -135,8 +135,10 @@ def _turn(answer: Answer, messages: Messages, line: str) -> None:
     except KeyboardInterrupt:
         print()
         return
-    except RequestError as error:
-        report.notes.print(f"[red]{error}[/red]", soft_wrap=True)
+    except KvikkError as error:
+        if parts:
+            print()
+        report.problem(str(error))
         return
     print()
     messages += [question, {"role": "assistant", "content": "".join(parts)}]

@@ -7,6 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from kvikk.cli import options, report
+from kvikk.errors import RequestError
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"standard input is not UTF-8 text (byte {error.start}); expected a prompt"
+        ) from None
 
 
 def generate(
@@ -45,7 +55,7 @@ def generate(
     model = options.DEFAULT_MODEL if prompt is None else model_or_prompt
     text = model_or_prompt if prompt is None else prompt
     if text == "-":
-        text = sys.stdin.read()
+        text = _standard_input()
     with report.waiting(model) as progress:
         llm = LLM(
             model,

@@ -5,6 +5,7 @@ Verbs import what they need when they run, so that ``kvikk --help`` costs no eng
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -46,6 +47,10 @@ for _verb in (serve, generate, chat):
 
 def main() -> NoReturn:
     """Run one verb; exits 0, or 2 with one line on standard error for bad usage or bad input."""
+    for stream in (sys.stdin, sys.stdout):
+        # Characters that a terminal cannot take, or bytes that are none, end no conversation.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except KvikkError as error:

@@ -15,6 +15,11 @@ def note(line: str) -> None:
     notes.print(f"[dim]{escape(line)}[/dim]", soft_wrap=True)
 
 
+def problem(line: str) -> None:
+    """Print one line about what went wrong, red on a terminal."""
+    notes.print(f"[red]{escape(line)}[/red]", soft_wrap=True)
+
+
 @contextmanager
 def waiting(model: str) -> Iterator[Callable[[str], None]]:
     """A line that says what is going on while a model is loaded; gives the function to tell it."""
