@@ -7,7 +7,7 @@ from kvikk.backends.base import SamplingParameters
 from kvikk.engine.loading import load_engine
 from kvikk.engine.options import EngineOptions
 from kvikk.engine.requests import Generation, Request
-from kvikk.errors import ModelError, RequestError
+from kvikk.errors import BusyError, ModelError, RequestError
 from tests.engine.driver import live_blocks, run
 
 MIB = 2**20
@@ -138,6 +138,14 @@ def test_a_bad_prompt_in_a_batch_is_refused_before_anything_runs(llm: LLM) -> No
         llm.generate(["fine", "word " * 9000])
     assert llm.loaded.engine.stats().steps == steps
     assert not llm.loaded.engine.has_work
+
+
+def test_a_batch_over_the_queues_limit_leaves_nothing_of_itself_behind() -> None:
+    narrow = LLM("smollm2", kv_memory_bytes=16 * MIB, max_running=1, max_queue=1, step_tokens=64)
+    with pytest.raises(BusyError, match="limit"):
+        narrow.generate(PROMPTS[:3], max_tokens=4)
+    assert not narrow.loaded.engine.has_work
+    assert "Paris" in narrow.generate(PROMPTS[0], max_tokens=4)[0].text
 
 
 def test_the_reference_backend_serves_too_and_loading_tells_what_it_is_doing() -> None:

@@ -119,14 +119,13 @@ class LLM:
     def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
         """Run these requests to their ends. Whoever stops listening leaves nothing behind."""
         engine = self.loaded.engine
-        is_streaming = engine.has_work
-        if is_streaming:
+        if engine.has_work:
             raise RuntimeError("another answer is still being streamed; finish or close it first")
         for request in requests:
             engine.check(request)
-        for request in requests:
-            engine.add(request)
         try:
+            for request in requests:
+                engine.add(request)
             while engine.has_work:
                 yield from engine.step()
         finally:
