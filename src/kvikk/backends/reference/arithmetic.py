@@ -53,13 +53,11 @@ def attend(queries: Floats, keys: Floats, values: Floats, mask: Floats, scale: f
     num_tokens, num_heads, head_dim = queries.shape
     num_kv_heads = keys.shape[1]
     # [kv_heads, sharing heads, T, head_dim] by [kv_heads, 1, head_dim, C]
-    grouped = queries.reshape(num_tokens, num_kv_heads, -1, head_dim).transpose(1, 2, 0, 3)
-    scores = grouped @ keys.transpose(1, 2, 0)[:, None]
-    scores *= np.float32(scale)
+    grouped = (queries * np.float32(scale)).reshape(num_tokens, num_kv_heads, -1, head_dim)
+    scores = grouped.transpose(1, 2, 0, 3) @ keys.transpose(1, 2, 0)[:, None]
     scores += mask
-
     scores -= scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores, out=scores)
-    weights /= weights.sum(axis=-1, keepdims=True)
     mixed: Floats = weights @ values.transpose(1, 0, 2)[:, None]
+    mixed /= weights.sum(axis=-1, keepdims=True)
     return mixed.transpose(2, 0, 1, 3).reshape(num_tokens, num_heads, head_dim)

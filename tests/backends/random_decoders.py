@@ -1,0 +1,198 @@
+"""Small decoders with random weights, of any shape and any tensor type."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.files.quantization import BLOCK_FORMATS, dequantize
+from kvikk.files.tensors import Tensor
+from kvikk.models.decoder import (
+    Activation,
+    Attention,
+    Decoder,
+    DecoderLayer,
+    FeedForward,
+    Matrix,
+    Rotation,
+)
+from kvikk.shapes.shape import LayerCache, LayerKind, ModelShape
+
+# Where a block's float16 scales lie, in halves from its start.
+_SCALE_HALVES = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 1),
+    "Q5_0": (0,),
+    "Q5_1": (0, 1),
+    "Q8_0": (0,),
+    "Q4_K": (0, 1),
+    "Q5_K": (0, 1),
+    "Q6_K": (104,),
+}
+# What makes weights of about unit size out of a type's integers.
+_SCALE = {
+    "Q4_0": 0.2,
+    "Q4_1": 0.2,
+    "Q5_0": 0.1,
+    "Q5_1": 0.1,
+    "Q8_0": 0.014,
+    "Q4_K": 0.007,
+    "Q5_K": 0.003,
+    "Q6_K": 0.0008,
+}
+
+
+def random_tensor(
+    dtype: str, rows: int, columns: int, rng: np.random.Generator, name: str = "random"
+) -> Tensor:
+    """A matrix of values of about 1, as a file of that type would hold it."""
+    if dtype in _SCALE:
+        block = BLOCK_FORMATS[dtype]
+        shape = (rows * columns // block.num_elements, block.num_bytes)
+        data = rng.integers(0, 256, shape, np.uint8)
+        halves = data.view(np.float16)
+        for place in _SCALE_HALVES[dtype]:
+            halves[:, place] = _SCALE[dtype] * rng.uniform(0.5, 1.5, len(data))
+        if dtype in ("Q4_1", "Q5_1"):  # the minimum puts zero in the middle
+            halves[:, 1] = -halves[:, 0] * (7.5 if dtype == "Q4_1" else 15.5)
+        return Tensor(name, dtype, (rows, columns), data.reshape(-1))
+    values = rng.normal(size=(rows, columns)).astype(np.float32)
+    if dtype == "F16":
+        data = values.astype(np.float16).view(np.uint8)
+    elif dtype == "BF16":
+        data = (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    else:
+        data = values.view(np.uint8)
+    return Tensor(name, dtype, (rows, columns), data.reshape(-1))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What to vary. ``dtypes`` are those of query, key, value, output, gate, up, down, head."""
+
+    hidden_size: int = 64
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 32
+    feed_forward_size: int = 96
+    vocabulary_size: int = 101
+    windows: tuple[int | None, ...] = (None, None)
+    dtypes: tuple[str, ...] = ("F32",) * 8
+    activation: Activation = "silu"
+    rich: bool = False  # norms of queries and keys, norms behind both halves, a scaled embedding
+    tied: bool = True
+
+
+def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
+    """A decoder whose logits vary by about 1 and depend on all of it."""
+    rng = np.random.default_rng(seed)
+
+    def matrix(dtype: str, rows: int, columns: int, permuted: bool = False) -> Matrix:
+        name = f"random {rng.integers(1 << 30)}"
+        order = rng.permutation(rows) if permuted else None
+        return Matrix(random_tensor(dtype, rows, columns, rng, name), order)
+
+    def norm(size: int, scale: float = 1.0) -> NDArray[np.float32]:
+        return (scale * rng.uniform(0.5, 1.5, size)).astype(np.float32)
+
+    def layer(window: int | None) -> DecoderLayer:
+        query, key, value, output, gate, up, down, _ = shape.dtypes
+        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        half = shape.head_dim // 2
+        base = 10_000.0 if window is None else 1_000.0
+        attention = Attention(
+            num_heads=shape.num_heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            window_tokens=window,
+            scale=0.25 / shape.head_dim,
+            rotation=Rotation(2 * half, base ** (-np.arange(half) / half)),
+            query=matrix(query, queries, shape.hidden_size, permuted=True),
+            key=matrix(key, keys, shape.hidden_size, permuted=True),
+            value=matrix(value, keys, shape.hidden_size),
+            output=matrix(output, shape.hidden_size, queries),
+            query_norm=norm(shape.head_dim, 4) if shape.rich else None,
+            key_norm=norm(shape.head_dim, 4) if shape.rich else None,
+        )
+        network = FeedForward(
+            shape.activation,
+            gate=matrix(gate, shape.feed_forward_size, shape.hidden_size),
+            up=matrix(up, shape.feed_forward_size, shape.hidden_size),
+            down=matrix(down, shape.hidden_size, shape.feed_forward_size),
+        )
+        # Small norms keep every product's results near 1, whatever the width.
+        inner = 0.3 / np.sqrt(shape.hidden_size)
+        return DecoderLayer(
+            attention_norm=norm(shape.hidden_size, 3 * inner),
+            attention=attention,
+            feed_forward_norm=norm(shape.hidden_size, 3 * inner),
+            feed_forward=network,
+            attention_post_norm=norm(shape.hidden_size) if shape.rich else None,
+            feed_forward_post_norm=norm(shape.hidden_size) if shape.rich else None,
+        )
+
+    head_dtype = shape.dtypes[-1]
+    embedding = matrix(head_dtype, shape.vocabulary_size, shape.hidden_size)
+    head = embedding
+    if not shape.tied:
+        head = matrix(head_dtype, shape.vocabulary_size, shape.hidden_size)
+    elements = shape.num_kv_heads * shape.head_dim
+    caches = tuple(
+        LayerCache(
+            LayerKind.FULL if window is None else LayerKind.SLIDING, elements, elements, window
+        )
+        for window in shape.windows
+    )
+    return Decoder(
+        name="random",
+        family="random",
+        content_digest=bytes(32),
+        context_tokens=2048,
+        vocabulary_size=shape.vocabulary_size,
+        hidden_size=shape.hidden_size,
+        norm_epsilon=1e-5,
+        embedding=embedding,
+        embedding_scale=1.5 if shape.rich else 1.0,
+        layers=tuple(layer(window) for window in shape.windows),
+        final_norm=norm(shape.hidden_size, 1 / np.sqrt(shape.hidden_size)),
+        head=head,
+        shape=ModelShape("random", caches, 2048),
+    )
+
+
+def in_float32(decoder: Decoder) -> Decoder:
+    """The same decoder with every matrix dequantised."""
+    done: dict[str, Matrix] = {}
+
+    def plain(matrix: Matrix) -> Matrix:
+        tensor = matrix.tensor
+        if tensor.name not in done:
+            values = dequantize(tensor)
+            data = values.view(np.uint8).reshape(-1)
+            done[tensor.name] = Matrix(
+                Tensor(tensor.name, "F32", tensor.shape, data), matrix.row_order
+            )
+        return done[tensor.name]
+
+    def layer(one: DecoderLayer) -> DecoderLayer:
+        attention, network = one.attention, one.feed_forward
+        return replace(
+            one,
+            attention=replace(
+                attention,
+                query=plain(attention.query),
+                key=plain(attention.key),
+                value=plain(attention.value),
+                output=plain(attention.output),
+            ),
+            feed_forward=replace(
+                network, gate=plain(network.gate), up=plain(network.up), down=plain(network.down)
+            ),
+        )
+
+    return replace(
+        decoder,
+        embedding=plain(decoder.embedding),
+        head=plain(decoder.head),
+        layers=tuple(map(layer, decoder.layers)),
+    )
