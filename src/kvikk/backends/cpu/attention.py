@@ -1,6 +1,7 @@
 """Attention over blocks, read where they lie.
 
-The context is cut at fixed positions into pieces of 256. Within a piece a row (one query head of one
+The context is cut at fixed positions into pieces of 256. Within a piece a row (one query head of
+one
 token) has a largest score m, a sum l of 2**(score - m), and a sum of values weighted by it. Pieces
 are joined in their order. The cuts depend on nothing but position, so that a row's bits do not
 depend on what else is computed with it, nor on who computes which piece.
@@ -66,8 +67,8 @@ def scratch_bytes(head_dim: int, num_queries: int) -> int:
 def join_piece(seen, total, piece_seen, piece_total):
     """Join a piece to what came before it.
 
-    ``seen`` and ``piece_seen`` are (largest score, sum of weights); ``total`` and ``piece_total`` the
-    weighted sums of values. A piece of which a row sees nothing leaves it untouched.
+    ``seen`` and ``piece_seen`` are (largest score, sum of weights); ``total`` and ``piece_total``
+    the weighted sums of values. A piece of which a row sees nothing leaves it untouched.
     """
     if piece_seen[1] == 0:
         return
@@ -110,7 +111,8 @@ def attend(
     each piece to ``partials``. ``scratch`` is the thread's own:
 
         queries [item rows][words] | totals [item rows][head_dim] | seen [item rows][2]
-        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2] | addresses
+        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2] |
+        addresses
     """
     model = records(model_address, MODEL, 1)[0]
     layer = records(layer_address, LAYER, 1)[0]

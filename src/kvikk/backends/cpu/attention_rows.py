@@ -1,4 +1,4 @@
-"""Around attention: heads are normed and rotated, keys and values go to their blocks, pieces meet."""
+"""Around attention: heads are normed and rotated, keys and values stored, pieces joined."""
 
 import numpy as np
 

@@ -7,7 +7,6 @@ into compiled code that walks all layers with all threads (``step``).
 from collections.abc import Sequence
 from threading import Lock
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +15,7 @@ from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
 from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
 from kvikk.backends.cpu.blocks import BlockStore, block_bytes
 from kvikk.backends.cpu.features import choose_path
-from kvikk.backends.cpu.jit import SOURCE_DIGEST
+from kvikk.backends.cpu.jit import SOURCE_DIGEST, available_threads
 from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
 from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.step import run_step
@@ -42,7 +41,7 @@ class CpuBackend:
         compile_progress: CompileProgress = lambda name, done, total: None,
     ) -> None:
         self._path = choose_path()
-        available = numba.config.NUMBA_NUM_THREADS
+        available = available_threads()
         self._num_threads = max(1, min(num_threads or available, available))
         self._compile_progress = compile_progress
 
@@ -145,4 +144,6 @@ class CpuBackend:
 
 
 def _int32s(values: NDArray[np.integer]) -> NDArray[np.int32]:
-    return np.ascontiguousarray(values, np.int32)
+    """The array that kernels were compiled for: contiguous, and of a type that could be written."""
+    array = np.ascontiguousarray(values, np.int32)
+    return array if array.flags.writeable else array.copy()

@@ -5,11 +5,13 @@ nothing. The cost at one token is about a microsecond.
 """
 
 import numpy as np
+from numba import int64
 
 from kvikk.backends.cpu.attention import MAX_ITEM_TOKENS, PIECE_SLOTS, SUB_BLOCK_SLOTS, first_piece
-from kvikk.backends.cpu.jit import entry, inner
+from kvikk.backends.cpu.jit import entry, inner, table_of
 from kvikk.backends.cpu.raw import clear_words, int32s, int64s
 from kvikk.backends.cpu.records import (
+    GROUP,
     ITEM_FIELDS,
     ITEM_PIECE,
     ITEM_PIECE_END,
@@ -17,6 +19,7 @@ from kvikk.backends.cpu.records import (
     ITEM_SPLIT,
     ITEM_TOKEN,
     ITEM_TOKENS,
+    MODEL,
 )
 
 # Of a step with no more single-token sequences than this, contexts are split between threads.
@@ -137,7 +140,7 @@ def _list_items(model, group, positions, sequences, partial_slots):
 
 @inner
 def _list_runs(model, positions, sequences):
-    """Where runs of tokens begin that lie in one sub-block of one sequence, and where the last ends."""
+    """Where runs of tokens of one sequence in one sub-block begin, and where the last ends."""
     runs = int64s(model.runs, len(positions) + 1)
     num_runs = 0
     for token in range(len(positions)):
@@ -150,6 +153,11 @@ def _list_runs(model, positions, sequences):
             num_runs += 1
     runs[num_runs] = len(positions)
     model.num_runs = num_runs
+
+
+# The types of ``prepare``'s arguments.
+_INT32S = table_of(np.dtype(np.int32))
+PREPARE_TYPES = (table_of(MODEL), table_of(GROUP), *[_INT32S] * 4, *[int64] * 4)
 
 
 @entry()

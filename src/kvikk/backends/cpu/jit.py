@@ -1,6 +1,7 @@
 """How kernels are compiled, and where their machine code is kept.
 
-Everything compiled here goes through these decorators. Machine code lives below kvikk's cache folder
+Everything compiled here goes through these decorators. Machine code lives below kvikk's cache
+folder
 in a directory named by a digest of this room's source: numba looks only at the file a kernel is
 written in, not at what that file imports, and a stale kernel must never run.
 """
@@ -12,17 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import config
+from numba.core import config as numba_config
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 from kvikk.files.cache_folder import cache_folder
 
-# The pool of threads: OpenMP forks in 2 µs, numba's own work queue in 90. tbb is never reached: it may put two
-# threads' work on one, and a spin barrier between them would wait for ever.
-config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]
+_config: Any = numba_config
+# The pool of threads: OpenMP forks in 2 µs, numba's own work queue in 90. tbb, which is never
+# reached, may put two threads' work on one, and a spin barrier between them would wait for ever.
+_config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]
+
+
+def available_threads() -> int:
+    """Threads in the pool: the cores this process may use."""
+    return int(_config.NUMBA_NUM_THREADS)
 
 
 def _source_digest() -> str:
@@ -38,12 +46,12 @@ SOURCE_DIGEST = _source_digest()
 @contextmanager
 def _kernel_cache() -> Iterator[None]:
     """Whatever is decorated inside keeps its machine code in kvikk's folder."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_folder() / "kernels" / SOURCE_DIGEST)
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(cache_folder() / "kernels" / SOURCE_DIGEST)
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        _config.CACHE_DIR = before
 
 
 def inner(function: Callable[..., Any]) -> Any:
@@ -51,16 +59,21 @@ def inner(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy")(function)
 
 
-def entry(*signatures: Any, parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def entry(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """A function that Python calls. It lets go of the interpreter while it runs."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         with _kernel_cache():
-            return numba.njit(
-                *signatures, nogil=True, error_model="numpy", parallel=parallel, cache=True
-            )(function)
+            return numba.njit(nogil=True, error_model="numpy", parallel=parallel, cache=True)(
+                function
+            )
 
     return decorate
+
+
+def table_of(dtype: np.dtype[Any]) -> types.Type:
+    """The type of a one-dimensional array of ``dtype``, for compiling before there is one."""
+    return types.Array(numba.from_dtype(dtype), 1, "C")
 
 
 def compile_kernel(function: Callable[..., Any], *arguments: types.Type) -> int:
@@ -70,10 +83,11 @@ def compile_kernel(function: Callable[..., Any], *arguments: types.Type) -> int:
     """
     with _kernel_cache():
         signature = types.int64(*arguments)
-        return int(numba.cfunc(signature, cache=True, error_model="numpy")(function).address)
+        compiled: Any = numba.cfunc(signature, cache=True, error_model="numpy")(function)
+        return int(compiled.address)
 
 
-class CompileTime(types.Opaque):  # type: ignore[misc]
+class CompileTime(types.Opaque):
     """The type of an argument that is nothing but its type: ``value`` is known when code is made.
 
     A kernel written once is compiled for one tile format, one head size, one instruction set by

@@ -1,4 +1,4 @@
-"""The kernels that a decoder needs, compiled or fetched from the cache."""
+"""All that a decoder needs compiled, made or fetched from the cache."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from numba import types
 
 from kvikk.backends.cpu.attention import attend
+from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
 from kvikk.backends.cpu.facts import Product, row_tiles
 from kvikk.backends.cpu.jit import CompileTime, compile_kernel
 from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.multiply_avx512 import multiply_avx512
 from kvikk.backends.cpu.multiply_plain import multiply_plain
+from kvikk.backends.cpu.packing import (
+    PACK_INTEGERS_TYPES,
+    PACK_NUMBERS_TYPES,
+    pack_integers,
+    pack_numbers,
+)
 from kvikk.backends.cpu.panels import quantize_plain, sum_of_squares_plain
 from kvikk.backends.cpu.panels_avx512 import quantize_avx512, sum_of_squares_avx512
+from kvikk.backends.cpu.step import STEP_TYPES, run_step
+from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Attention, Decoder
 
 # Told before each kernel: what it is, how many are done, of how many.
@@ -46,23 +55,28 @@ def compile_kernels(
 ) -> Kernels:
     """All kernels of a decoder on one code path, each once."""
     fast = path == "avx512"
-    products = {product.product: None for phase in weights.products() for product in phase}
-    shapes = {_head_shape(layer.attention): None for layer in decoder.layers}
-    total, done = 2 + len(products) + len(shapes), 0
+    phases = [product for phase in weights.products() for product in phase]
+    products = dict.fromkeys(product.product for product in phases)
+    shapes = dict.fromkeys(_head_shape(layer.attention) for layer in decoder.layers)
+    is_dense = {isinstance(product.tile, DenseTile) for product in products}
+    total, done = 4 + len(products) + len(shapes) + len(is_dense), 0
 
-    def compiled(name: str, function: Callable[..., object], *arguments: types.Type) -> int:
+    def announce(name: str) -> None:
         nonlocal done
         progress(name, done, total)
         done += 1
+
+    def compiled(name: str, function: Callable[..., object], *arguments: types.Type) -> int:
+        announce(name)
         return compile_kernel(function, *arguments)
 
     integers = [types.int64] * 9
     kernels = Kernels(
-        compiled("quantise", quantize_avx512 if fast else quantize_plain, *integers[:5]),
-        compiled("norm", sum_of_squares_avx512 if fast else sum_of_squares_plain, *integers[:3]),
+        compiled("quantised inputs", quantize_avx512 if fast else quantize_plain, *integers[:5]),
+        compiled("norms", sum_of_squares_avx512 if fast else sum_of_squares_plain, *integers[:3]),
         {
             product: compiled(
-                f"product with {product.tile}",
+                f"products, {product.tile}",
                 multiply_avx512 if fast else multiply_plain,
                 CompileTime(product),
                 *integers,
@@ -71,7 +85,7 @@ def compile_kernels(
         },
         {
             shape: compiled(
-                f"attention over heads of {shape[0]}",
+                f"attention, heads of {shape[0]}",
                 attend,
                 *(CompileTime(tile) for tile in row_tiles(path, kv_dtype, *shape)),
                 *integers[:7],
@@ -79,5 +93,15 @@ def compile_kernels(
             for shape in shapes
         },
     )
+    for dense in is_dense:
+        announce("packing")
+        if dense:
+            pack_numbers.compile(PACK_NUMBERS_TYPES)
+        else:
+            pack_integers.compile(PACK_INTEGERS_TYPES)
+    announce("batches")
+    prepare.compile(PREPARE_TYPES)
+    announce("a step")
+    run_step.compile(STEP_TYPES)
     progress("done", total, total)
     return kernels

@@ -67,8 +67,8 @@ class PlacedProduct:
         gated = self.product.activation is not None
         start = weights.address(self.weights)
         tile_row_bytes = self.groups * self.product.tile.num_bytes
-        for index, matrix in enumerate(self.matrices):
-            stride = tile_row_bytes * (2 if gated else 1)
+        stride = tile_row_bytes * (2 if gated else 1)
+        for matrix in self.matrices:
             pack(matrix.tensor, matrix.row_order, start, stride)
             start += tile_row_bytes if gated else ceil(matrix.rows / TILE_ROWS) * tile_row_bytes
 
@@ -199,9 +199,10 @@ def _tile(matrix: Matrix) -> Tile:
 def _check_attention(attention: Attention) -> None:
     if attention.head_dim % 32 or not 32 <= attention.head_dim <= 256:
         raise ModelError(
-            f"attention heads of {attention.head_dim}: the CPU backend runs multiples of 32 up to 256"
+            f"attention heads of {attention.head_dim}: the CPU backend runs multiples of 32, "
+            "up to 256"
         )
     if attention.num_heads % attention.num_kv_heads:
         raise ModelError(
-            f"{attention.num_heads} query heads cannot share {attention.num_kv_heads} KV heads evenly"
+            f"{attention.num_heads} query heads cannot share {attention.num_kv_heads} KV heads"
         )

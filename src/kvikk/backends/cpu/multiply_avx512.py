@@ -188,7 +188,7 @@ def _tile_times_panel(
 def multiply_avx512(
     product, weights, groups, first_tile, last_tile, inputs, scales, tokens, outputs, output_bytes
 ):
-    """Row tiles ``first_tile … last_tile - 1`` times all tokens. See ``multiply.multiply_plain``."""
+    """Row tiles ``first_tile … last_tile - 1`` times all tokens. See ``multiply_plain``."""
     columns = 32 * groups
     input_bytes = columns * product_input_bytes(product)
     for tile in range(first_tile, last_tile):

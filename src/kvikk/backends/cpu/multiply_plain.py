@@ -1,8 +1,8 @@
 """Matrix products in plain numba: for every CPU, and what the fast forms are tested against.
 
 A tile is spread to one float32 a weight, ``[32 columns][16 rows]``, once, and then multiplied by
-every token: sixteen rows side by side, so that a compiler finds the vectors by itself. Integers stay
-exact that way: 32 products of at most 255 * 127 stay below 2**24.
+every token: sixteen rows side by side, so that a compiler finds the vectors by itself. Integers
+stay exact that way: 32 products of at most 255 * 127 stay below 2**24.
 """
 
 import numpy as np
@@ -169,8 +169,8 @@ def multiply_plain(
     """Row tiles ``first_tile … last_tile - 1`` times all tokens.
 
     ``inputs`` and ``scales`` are panels for integer tiles; for dense ones ``inputs`` are float32
-    ``[tokens][32 * groups]``. Token t's 16 results of row tile i go to ``outputs + t * output_bytes +
-    64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does.
+    ``[tokens][32 * groups]``. Token t's 16 results of row tile i go to ``outputs + t * output_bytes
+    + 64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does.
     """
     gated = product_gated(product) != 0
     num_sums = 2 if gated else 1

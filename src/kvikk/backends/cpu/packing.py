@@ -1,14 +1,14 @@
 """From a file's blocks to tiles.
 
-A reader for each file type turns 32 columns of one row into unsigned integers, scales and a minimum;
-one writer puts them where a tile has them.
+A reader for each file type turns 32 columns of one row into unsigned integers, scales and a
+minimum; one writer puts them where a tile has them.
 """
 
 import numpy as np
-from numba import prange
+from numba import boolean, int64, prange, types
 from numpy.typing import NDArray
 
-from kvikk.backends.cpu.jit import entry, inner
+from kvikk.backends.cpu.jit import entry, inner, table_of
 from kvikk.backends.cpu.raw import (
     bits_of_float,
     float_of_bits,
@@ -61,7 +61,7 @@ def _half_of_float(value):
 def _read_small(code, block, integers, halves):
     """One block of 32 of Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0. See ``files/quantization.py``."""
     halves[0] = halves[1] = _uint16_at(block, 0)
-    has_minimum = code == _Q4_1 or code == _Q5_1
+    has_minimum = code in (_Q4_1, _Q5_1)
     halves[2] = _uint16_at(block, 2) if has_minimum else np.uint16(0)
     if code == _Q8_0:
         for i in range(32):
@@ -69,7 +69,7 @@ def _read_small(code, block, integers, halves):
         return
     start = 4 if has_minimum else 2
     fifth_bits = np.uint32(0)
-    if code == _Q5_0 or code == _Q5_1:
+    if code in (_Q5_0, _Q5_1):
         fifth_bits = np.uint32(_uint16_at(block, start))
         fifth_bits |= np.uint32(np.uint32(_uint16_at(block, start + 2)) << np.uint32(16))
         start += 4
@@ -146,8 +146,20 @@ def _write_lane(bits, num_scales, has_minimum, tile, row, integers, halves):
             offset += 32
 
 
+# The types of the two entries' arguments.
+_INT64S = table_of(np.dtype(np.int64))
+PACK_INTEGERS_TYPES = (
+    *[int64] * 3,
+    _INT64S,
+    *[int64] * 3,
+    boolean,
+    types.UniTuple(int64, 3),
+)
+PACK_NUMBERS_TYPES = (int64, int64, _INT64S, *[int64] * 3)
+
+
 @entry(parallel=True)
-def _pack_integers(code, data, block_bytes, row_order, groups, bits, num_scales, has_minimum, out):
+def pack_integers(code, data, block_bytes, row_order, groups, bits, num_scales, has_minimum, out):
     """Rows of blocks at ``data`` to tiles at ``out``: (address, bytes a row tile, bytes a tile)."""
     tiles, row_tile_bytes, tile_bytes = out
     groups_per_block = 8 if code >= _Q4_K else 1
@@ -160,7 +172,7 @@ def _pack_integers(code, data, block_bytes, row_order, groups, bits, num_scales,
                 block = uint8s(row + group // groups_per_block * block_bytes, block_bytes)
                 if code == _Q6_K:
                     _read_q6_k(block, group % 8, integers, halves)
-                elif code == _Q4_K or code == _Q5_K:
+                elif code in (_Q4_K, _Q5_K):
                     _read_k(code, block, group % 8, integers, halves)
                 else:
                     _read_small(code, block, integers, halves)
@@ -169,7 +181,7 @@ def _pack_integers(code, data, block_bytes, row_order, groups, bits, num_scales,
 
 
 @entry(parallel=True)
-def _pack_numbers(data, element_bytes, row_order, columns, tiles, row_tile_bytes):
+def pack_numbers(data, element_bytes, row_order, columns, tiles, row_tile_bytes):
     """Rows of 2- or 4-byte numbers at ``data`` to tiles of [32 columns][16 rows] at ``tiles``."""
     for row_tile in prange((len(row_order) + 15) // 16):
         for lane in range(min(16, len(row_order) - 16 * row_tile)):
@@ -198,11 +210,11 @@ def pack(
     data = np.ascontiguousarray(tensor.data)
     tile = TILES[tensor.dtype]
     if isinstance(tile, DenseTile):
-        _pack_numbers(
+        pack_numbers(
             data.ctypes.data, tile.element_bytes, order, num_columns, tiles, row_tile_bytes
         )
         return
-    _pack_integers(
+    pack_integers(
         _CODES[tensor.dtype],
         data.ctypes.data,
         BLOCK_FORMATS[tensor.dtype].num_bytes,

@@ -1,4 +1,4 @@
-"""The AVX-512 form of ``panels``: a token's inputs, quantised a group of two registers at a time."""
+"""The AVX-512 form of ``panels``: a group of 32 inputs is two registers."""
 
 from typing import Any
 

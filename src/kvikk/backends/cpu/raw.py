@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from kvikk.backends.cpu.jit import inner
@@ -109,7 +109,10 @@ def records(address, dtype, count):
 
 @inner
 def copy_words(source, target, count):
-    """Copy ``count`` words of 32 bits. A slice assignment would also bring code to describe errors."""
+    """Copy ``count`` words of 32 bits.
+
+    A slice assignment would do, and would bring code to describe its errors into every kernel.
+    """
     values, copies = uint32s(source, count), uint32s(target, count)
     for i in range(count):
         copies[i] = values[i]

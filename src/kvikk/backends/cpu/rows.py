@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.panels import panel_of
 from kvikk.backends.cpu.raw import (
     copy_words,
@@ -14,10 +14,8 @@ from kvikk.backends.cpu.raw import (
     int32s,
     uint8s,
     uint16s,
-    uint32s,
 )
 from kvikk.backends.cpu.records import EMBEDDING_F16, EMBEDDING_F32, EMBEDDING_INTEGERS
-from kvikk.backends.cpu.jit import pointer_call
 
 _quantize = pointer_call(5)
 _sum_of_squares = pointer_call(3)
@@ -49,7 +47,8 @@ def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, de
 
     ``width`` is a multiple of 32. See ``panels`` for how the integers lie. In a phase of two parts,
     a token is two rows: the second is what int8 left over of the first, 250 times as fine; ``row``
-    is changed. The head is such a phase: its rounding goes straight into the logits, it made a third
+    is changed. The head is such a phase: its rounding goes straight into the logits, it made a
+    third
     of the whole model's error, and while weights come from memory the second row costs nothing.
     """
     for part in range(phase.parts if phase.integers != 0 else 0):

@@ -1,7 +1,7 @@
 """One step of the whole model, walked by all threads together.
 
-Every thread runs ``_walk`` from the embedding to the logits; between two parts that read each other's
-results stands a barrier. A layer has four phases of matrix products, each of them
+Every thread runs ``_walk`` from the embedding to the logits; between two parts that read each
+other's results stands a barrier. A layer has four phases of matrix products, each of them
 
     inputs of every token ── barrier ── products ── barrier
 
@@ -15,7 +15,7 @@ are needed; from there on the rows of a step are those that want logits. Neither
 """
 
 import numpy as np
-from numba import prange
+from numba import int64, prange
 
 from kvikk.backends.cpu.attention_rows import (
     attention_row,
@@ -23,17 +23,23 @@ from kvikk.backends.cpu.attention_rows import (
     store_key_value,
     store_query,
 )
-from kvikk.backends.cpu.jit import entry, inner, pointer_call
+from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.raw import int32s, int64s
 from kvikk.backends.cpu.records import (
     ATTENTION_OUTPUT,
     DOWN,
     GATE_UP,
+    GROUP,
     ITEM_FIELDS,
     ITEM_TOKEN,
     ITEM_TOKENS,
+    JOB,
+    LAYER,
+    MODEL,
+    PHASE,
     PHASES_PER_LAYER,
     QUERY_KEY_VALUE,
+    ROTATION,
 )
 from kvikk.backends.cpu.rows import (
     add_row,
@@ -254,6 +260,10 @@ def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotati
             _attend_items(model, layers, groups, index, number == before_few, queries, scratch)
             arrivals += num_threads
             wait_for_all(model.barrier, arrivals)
+
+
+# The types of ``run_step``'s arguments.
+STEP_TYPES = (int64, *map(table_of, (MODEL, LAYER, PHASE, JOB, GROUP, ROTATION)))
 
 
 @entry(parallel=True)

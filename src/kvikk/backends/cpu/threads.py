@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 from kvikk.backends.cpu.jit import inner
 
 _WORD = ir.IntType(64)
-# Spins before a waiting thread offers its core to somebody else: about 100 µs. On an idle machine no
-# barrier waits so long.
+# Spins before a waiting thread offers its core to somebody else: about 100 µs. On an idle machine
+# no barrier waits so long.
 _SPINS_BEFORE_YIELD = 4096
 
 
@@ -73,7 +73,7 @@ def _yield(typing_context: Any) -> Any:
 
 
 @inner
-def wait_for_all(counter, arrivals):  # noqa: D103 - types are numba's
+def wait_for_all(counter, arrivals):
     """Arrive at the barrier and wait until ``arrivals`` threads have, in all since the start."""
     atomic_add(counter, 1)
     spins = 0

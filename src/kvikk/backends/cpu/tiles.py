@@ -1,15 +1,15 @@
 """Weight tiles: 16 output rows by 32 input columns, at the file's own number of bits.
 
 One register lane belongs to one output row, so that a tile times one token is 16 sums side by side
-and nothing is ever added across lanes. A lane's 32 bits hold four columns of its row; the 32 columns
-are eight such *words*:
+and nothing is ever added across lanes. A lane's 32 bits hold four columns of its row; the 32
+columns are eight such *words*:
 
     word w, lane r, byte b    column 4w + b of row r
 
 An integer tile lays them out as follows, each line a register of 64 bytes or half of one:
 
-    4 bits        4 x 64    nibbles: register j holds word j in the low halves, word j + 4 in the high
-    5 bits        and 64    fifth bits: bit w of byte (r, b) belongs to word w
+    4 bits        4 x 64    nibbles: register j holds word j in the low halves, word j + 4 in the
+    high 5 bits        and 64    fifth bits: bit w of byte (r, b) belongs to word w
     6 bits        and 128   upper two bits: register h, bits 2i and 2i+1 belong to word 4h + i
     8 bits        8 x 64    bytes: register w holds word w
     scales        32        16 rows, float16 (twice, if columns 0 … 15 and 16 … 31 have their own)
@@ -34,6 +34,9 @@ class IntegerTile:
     bits: int
     num_scales: int = 1
     has_minimum: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.bits} bits" + (" and minimum" if self.has_minimum else "")
 
     @property
     def zero_point(self) -> int:
@@ -66,6 +69,9 @@ class DenseTile:
     """Numbers of ``F32``, ``F16`` or ``BF16``."""
 
     dtype: str
+
+    def __str__(self) -> str:
+        return self.dtype
 
     @property
     def element_bytes(self) -> int:

@@ -1,8 +1,8 @@
 """A small vocabulary for vector code: what the AVX-512 kernels are written in.
 
 A kernel here is a Python function that emits LLVM instructions, once, when it is compiled. Python's
-loops and lists unroll; ``Loop`` is a loop that runs. A register holds 16 lanes of 32 bits; addresses
-are integers and offsets are bytes, known at once (int) or at run time (a value).
+loops and lists unroll; ``Loop`` is a loop that runs. A register holds 16 lanes of 32 bits;
+addresses are integers and offsets are bytes, known at once (int) or at run time (a value).
 
     Words    16 lanes of 32 bits, taken as integers
     Floats   16 lanes of float32
@@ -153,7 +153,8 @@ class Vectors:
     def exp2(self, x: ir.Value) -> ir.Value:
         """2 to the power of x, within 2e-7, for x up to 127; x below -126 gives 2**-126.
 
-        x = n + f with n whole: 2**f by its Taylor series on [-1/2, 1/2], 2**n added to the exponent.
+        x = n + f with n whole: 2**f by its Taylor series on [-1/2, 1/2], 2**n added to the
+        exponent.
         """
         x = self.maximum(x, self.floats(-126.0))
         whole = self.rounded(x)

@@ -188,16 +188,12 @@ class Workspace:
         decoder, widths = self._decoder, self._widths
         table = np.zeros(1, MODEL)
         row = table[0]
-        for name in (
-            "hidden delta projections feed_forward up_projections attention queries integers scales"
-            " dense partials partial_slots runs private barrier counters"
-        ).split():
-            row[name] = self._address(name)
-        for name in (
-            "private_integers private_scales private_dense private_row private_queries"
-            " private_attention"
-        ).split():
-            row[name] = self._private[name]
+        names = MODEL.names or ()
+        for name in names:
+            if name in self._offsets:
+                row[name] = self._address(name)
+            elif name in self._private:
+                row[name] = self._private[name]
         row["private_bytes"] = self._private_bytes
         row["num_counters"] = self._num_counters
         row["num_layers"] = len(decoder.layers)
