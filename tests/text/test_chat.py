@@ -29,7 +29,7 @@ CONSTRUCTS = """\
     {% generation %}{{ message.content | trim }}{% endgeneration %}
 {% endfor %}
 {% macro mark(name) %}<{{ name }}>{% endmacro %}
-{{ mark('a') ~ mark('b') }}{{ 'x' * 3 + 'y' }}
+{{ mark('a') ~ mark('b') }}{{ 'x' * 3 + 'y' }}{{ '%d %3s %%' % (20261129, 'z') }}
 {% if tools %}tools{% elif tools is none %}no tools{% endif %}
 {% if add_generation_prompt and ns.found %}{{ eos_token }}assistant{% endif %}"""
 
@@ -113,6 +113,9 @@ def test_a_hostile_template_reaches_neither_interpreter_nor_messages(source, smo
         "{{ 'x' * 10000000000 }}",
         "{{ [1] * 10000000000 }}",
         "{{ 9 ** 99999999 }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ ('%9999s' * 9999) % ((1,) * 9999) }}",
         "{{ 'a'.ljust(1000000000) }}",
         "{{ 'a' | center(1000000000) }}",
         "{% set n=namespace(x='a') %}{% for i in range(99) %}{% set n.x=n.x ~ n.x %}{% endfor %}",

@@ -3,11 +3,14 @@
 It defines what Hugging Face's ``apply_chat_template`` defines, so that a template means the same
 here: trimmed blocks, ``break`` and ``continue``, ``generation`` blocks, ``tojson`` without HTML
 escapes, ``raise_exception`` and ``strftime_now``. Jinja's immutable sandbox refuses the attributes
-that lead to the interpreter. What it leaves open is bounded here: a template that runs too long is
-stopped at its next loop or macro, and no operator builds a text longer than ``MAX_CHARACTERS``.
+that lead to the interpreter. Of what it leaves open, the ways a template goes wrong by mistake are
+bounded here: one that runs too long is stopped at its next loop or macro, and no operator builds a
+text longer than ``MAX_CHARACTERS``. One made to exhaust memory can still do so, by methods and
+filters such as ``replace`` and ``join``: serve templates of those whose weights you would serve.
 """
 
 import json
+import re
 import threading
 import time
 from datetime import datetime
@@ -26,6 +29,8 @@ MAX_CHARACTERS = 1 << 24
 MAX_ARGUMENT = 1 << 16  # of a call: how wide to pad, how often to repeat
 MAX_EXPONENT = 64
 
+_NUMBER = re.compile(r"[0-9]+")
+
 
 class _Clock(threading.local):
     deadline_s = float("inf")
@@ -34,7 +39,7 @@ class _Clock(threading.local):
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """Compiles and runs chat templates. One may serve several threads."""
 
-    intercepted_binops = frozenset(("*", "**", "+"))
+    intercepted_binops = frozenset(("*", "**", "+", "%"))
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,6 +76,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             for sequence, times in ((left, right), (right, left)):
                 if isinstance(sequence, str | list | tuple) and isinstance(times, int):
                     _check_length(len(sequence) * times)
+        if operator == "%" and isinstance(left, str):
+            values = right if isinstance(right, tuple) else (right,)
+            widths = [int(width[-9:]) for width in _NUMBER.findall(left)]
+            if "*" in left:
+                widths += [abs(value) for value in values if isinstance(value, int)]
+            _check_length(sum(widths) + sum(len(str(value)) for value in values))
         if (
             operator == "+"
             and isinstance(left, str | list | tuple)
