@@ -22,7 +22,7 @@ from itertools import islice
 from kvikk.cache.blocks import BlockCopy, Usage
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvikk.cache.pool import BlockPool
-from kvikk.cache.prefix import longest_prefix, reach_blocks
+from kvikk.cache.prefix import longest_prefix, most_blocks, reach_blocks
 from kvikk.cache.records import FreeResult, GroupSpec, Match, OutOfBlocks, ResetResult
 
 NOT_HELD = -1
@@ -285,17 +285,13 @@ class CacheManager:
     def can_ever_fit(self, num_tokens: int, max_chunk_tokens: int) -> bool:
         """Whether a sequence of that length fits with all pools to itself.
 
-        It is computed in chunks of at most ``max_chunk_tokens``; a window group then holds at most
-        the blocks that window - 1 + chunk positions touch, wherever they start.
+        It is computed in chunks of at most ``max_chunk_tokens``.
         """
-        for spec in self.groups:
-            needed = self._num_blocks(num_tokens)
-            if spec.window_tokens is not None:
-                span_tokens = spec.window_tokens - 1 + max_chunk_tokens
-                needed = min(needed, (span_tokens - 2) // self.block_size + 2)
-            if needed > spec.num_blocks:
-                return False
-        return True
+        return all(
+            most_blocks(num_tokens, spec.window_tokens, self.block_size, max_chunk_tokens)
+            <= spec.num_blocks
+            for spec in self.groups
+        )
 
     def usage_by_group(self) -> tuple[Usage, ...]:
         """Live, cached and empty blocks of each group."""

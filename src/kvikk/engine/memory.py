@@ -14,13 +14,12 @@ so that, at that length, all groups fill up together.
 """
 
 from dataclasses import dataclass, replace
-from math import ceil
 
 from kvikk.backends.base import Backend, MemoryUse, Plan
+from kvikk.cache.prefix import most_blocks
 from kvikk.errors import ModelError
 from kvikk.models.decoder import Decoder
 from kvikk.shapes.quantities import format_bytes
-from kvikk.shapes.shape import CacheGroup
 
 DEFAULT_SHARE = 0.4
 # The length at which groups shall fill up together. Longer conversations find the full groups
@@ -28,8 +27,6 @@ DEFAULT_SHARE = 0.4
 EXPECTED_CONTEXT_TOKENS = 4096
 # Less than this for one conversation is not worth starting for.
 MINIMAL_CONTEXT_TOKENS = 512
-
-_UNBOUNDED = 2**62
 
 
 @dataclass(frozen=True)
@@ -138,32 +135,18 @@ def plan_memory(
 def blocks_per_sequence(plan: Plan, num_tokens: int) -> tuple[int, ...]:
     """The most blocks of each group that one sequence of ``num_tokens`` ever holds."""
     return tuple(
-        min(
-            ceil(num_tokens / plan.block_size),
-            window_blocks(group, plan.block_size, plan.max_batch_tokens),
-        )
+        most_blocks(num_tokens, group.window_tokens, plan.block_size, plan.max_batch_tokens)
         for group in plan.groups
     )
-
-
-def window_blocks(group: CacheGroup, block_size: int, step_tokens: int) -> int:
-    """The most blocks of this group that a sequence ever holds, however long it grows.
-
-    A step's tokens and the window - 1 before them, wherever these begin: a span of n tokens touches
-    at most (n - 2) // block + 2 blocks.
-    """
-    if group.window_tokens is None:
-        return _UNBOUNDED
-    return (max(group.window_tokens - 1 + step_tokens, 2) - 2) // block_size + 2
 
 
 def _capacity_tokens(plan: Plan, num_blocks: tuple[int, ...]) -> int:
     """The longest sequence that fits if it is alone."""
     return min(
-        blocks * plan.block_size
-        if blocks < window_blocks(group, plan.block_size, plan.max_batch_tokens)
-        else plan.max_context_tokens
-        for group, blocks in zip(plan.groups, num_blocks, strict=True)
+        plan.max_context_tokens if blocks >= most else blocks * plan.block_size
+        for blocks, most in zip(
+            num_blocks, blocks_per_sequence(plan, plan.max_context_tokens), strict=True
+        )
     )
 
 

@@ -23,8 +23,8 @@ from operator import attrgetter
 from kvikk.backends.base import Plan
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.manager import CacheManager
+from kvikk.cache.prefix import most_blocks
 from kvikk.cache.records import OutOfBlocks
-from kvikk.engine.memory import window_blocks
 from kvikk.engine.sequence import NO_ROW, Sequence
 
 _BY_AGE = attrgetter("number")
@@ -50,10 +50,11 @@ class Scheduler:
         self._block_size = plan.block_size
         self._step_tokens = step_tokens
         self._max_running = max_running
-        self._window_blocks = [
-            window_blocks(group, plan.block_size, step_tokens) for group in plan.groups
-        ]
         self._windows = [group.window_tokens for group in plan.groups]
+        self._most_blocks = [
+            most_blocks(plan.max_context_tokens, window, plan.block_size, step_tokens)
+            for window in self._windows
+        ]
         self._free_rows = list(range(max_running - 1, -1, -1))
 
     def add(self, sequence: Sequence) -> None:
@@ -220,7 +221,7 @@ class Scheduler:
         held = -(-room // size)
         target = -(-min(len(sequence.token_ids) + size, sequence.max_tokens) // size)
         needed = []
-        for window, most in zip(self._windows, self._window_blocks, strict=True):
+        for window, most in zip(self._windows, self._most_blocks, strict=True):
             more = target - held
             if window is not None:
                 given_back = max(0, computed - window + 1) // size
