@@ -119,7 +119,7 @@ class LLM:
     def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
         """Run these requests to their ends. Whoever stops listening leaves nothing behind."""
         engine = self.loaded.engine
-        is_streaming = engine.has_work  # in a variable, for the type checker would remember it below
+        is_streaming = engine.has_work  # a variable, else mypy takes the loop below for dead
         if is_streaming:
             raise RuntimeError("another answer is still being streamed; finish or close it first")
         for request in requests:
