@@ -39,9 +39,11 @@ Logits = NDArray[np.float32]
 class Predictor(Protocol):
     """Reads a sequence piece by piece and says what it expects after each token."""
 
-    def restart(self) -> None: ...
+    def restart(self) -> None:
+        """Begin a new sequence."""
 
-    def read(self, token_ids: list[int]) -> Logits: ...
+    def read(self, token_ids: list[int]) -> Logits:
+        """Logits after each token, ``[tokens, vocabulary]``."""
 
 
 class BackendPredictor:
@@ -58,9 +60,11 @@ class BackendPredictor:
         self._position = 0
 
     def restart(self) -> None:
+        """Begin a new sequence."""
         self._position = 0
 
     def read(self, token_ids: list[int]) -> Logits:
+        """Logits after each token, ``[tokens, vocabulary]``."""
         rows = np.arange(len(token_ids), dtype=np.int32)
         batch = Batch(
             np.array(token_ids, np.int32), rows + self._position, rows * 0, self._tables, rows
@@ -84,9 +88,11 @@ class LlamaCppPredictor:
         self._vocabulary_size = vocabulary_size
 
     def restart(self) -> None:
+        """Begin a new sequence."""
         self._send("new")
 
     def read(self, token_ids: list[int]) -> Logits:
+        """Logits after each token, ``[tokens, vocabulary]``."""
         self._send(" ".join(map(str, token_ids)))
         assert self._process.stdout is not None
         num_bytes = 4 * len(token_ids) * self._vocabulary_size

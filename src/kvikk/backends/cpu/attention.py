@@ -18,33 +18,26 @@ sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums
 
 Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
 
-This file is the walk; ``attention_plain`` and ``attention_avx512`` are its three steps.
+This file is the walk; its three steps over a piece are kernels of their own: ``attention_plain``,
+``attention_avx512``.
 """
 
 import numpy as np
 
-from kvikk.backends.cpu.attention_steps import softmax_row, tile_scores, tile_values
-from kvikk.backends.cpu.facts import (
-    tile_elements_per_word,
-    tile_head_dim,
-    tile_queries,
-    tile_rows,
-)
-from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, records
+from kvikk.backends.cpu.jit import inner, pointer_call
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
-    GROUP,
-    ITEM_FIELDS,
     ITEM_PIECE,
     ITEM_PIECE_END,
     ITEM_SEQUENCE,
     ITEM_SPLIT,
     ITEM_TOKEN,
     ITEM_TOKENS,
-    LAYER,
-    MODEL,
 )
 
+_tile_scores = pointer_call(5, num_facts=1)
+_softmax_row = pointer_call(6, num_facts=1)
+_tile_values = pointer_call(5, num_facts=1)
 PIECE_SLOTS = 256
 SUB_BLOCK_SLOTS = 16
 _SUB_BLOCKS_PER_PIECE = PIECE_SLOTS // SUB_BLOCK_SLOTS
@@ -94,38 +87,25 @@ def _list_sub_blocks(addresses, layer, table, kv_head, first, end, last):
         addresses[index] = base + block * layer.block_bytes + within * layer.sub_block_bytes
 
 
-def attend(
-    wide,
-    narrow,
-    model_address,
-    layer_address,
-    group_address,
-    queries_address,
-    item_index,
-    kv_head,
-    scratch,
-):
+@inner
+def attend(model, layer, group, queries_address, item, kv_head, scratch):
     """One item of attention work for one KV head: its tokens against its pieces.
 
     Writes finished rows to the model's ``attention``, or, of an item that is split between threads,
     each piece to ``partials``. ``scratch`` is the thread's own:
 
         queries [item rows][words] | totals [item rows][head_dim] | seen [item rows][2]
-        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2] |
-        addresses
+        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2]
+        addresses of sub-blocks
     """
-    model = records(model_address, MODEL, 1)[0]
-    layer = records(layer_address, LAYER, 1)[0]
-    group = records(group_address, GROUP, 1)[0]
-    item = int64s(group.items + item_index * ITEM_FIELDS * 8, ITEM_FIELDS)
     positions = int32s(model.positions, model.num_tokens)
     first_token, num_tokens = item[ITEM_TOKEN], item[ITEM_TOKENS]
     split = item[ITEM_SPLIT] != 0
     table = int32s(
         group.tables + item[ITEM_SEQUENCE] * group.table_columns * 4, group.table_columns
     )
-    head_dim, num_queries = tile_head_dim(narrow), tile_queries(narrow)
-    words = head_dim // tile_elements_per_word(narrow)
+    head_dim, words = layer.head_dim, layer.head_words
+    num_queries = layer.num_heads // layer.num_kv_heads
     num_rows = num_tokens * num_queries
 
     queries = scratch
@@ -153,8 +133,8 @@ def attend(
         start = piece * PIECE_SLOTS
         row = 0
         while row < num_rows:
-            is_wide = num_rows - row >= tile_rows(wide)
-            rows = tile_rows(wide) if is_wide else tile_rows(narrow)
+            is_wide = num_rows - row >= layer.wide_rows
+            rows = layer.wide_rows if is_wide else layer.narrow_rows
             # The sub-blocks that any row of the tile sees.
             low_position = np.int64(positions[first_token + row // num_queries])
             high_position = np.int64(positions[first_token + (row + rows - 1) // num_queries])
@@ -175,36 +155,36 @@ def attend(
                 piece * _SUB_BLOCKS_PER_PIECE + end,
                 last_position // SUB_BLOCK_SLOTS,
             )
-            tile_queries_at = queries + row * words * 4
-            if is_wide:
-                tile_scores(
-                    wide, tile_queries_at, address_list, end - first, layer.value_offset, scores
-                )
-            else:
-                tile_scores(
-                    narrow, tile_queries_at, address_list, end - first, layer.value_offset, scores
-                )
+            num_sub_blocks = end - first
+            _tile_scores(
+                layer.wide_scores if is_wide else layer.narrow_scores,
+                (
+                    queries + row * words * 4,
+                    address_list,
+                    num_sub_blocks,
+                    layer.value_offset,
+                    scores,
+                ),
+            )
             for index in range(rows):
                 position = np.int64(positions[first_token + (row + index) // num_queries])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0
                 offset = start + first * SUB_BLOCK_SLOTS
-                softmax_row(
-                    narrow,
-                    scores + index * PIECE_SLOTS * 4,
-                    end - first,
-                    low - offset,
-                    position + 1 - offset,
-                    weights + index * PIECE_SLOTS * 4,
-                    piece_seen + index * 8,
+                _softmax_row(
+                    layer.softmax,
+                    (
+                        scores + index * PIECE_SLOTS * 4,
+                        num_sub_blocks,
+                        low - offset,
+                        position + 1 - offset,
+                        weights + index * PIECE_SLOTS * 4,
+                        piece_seen + index * 8,
+                    ),
                 )
-            if is_wide:
-                tile_values(
-                    wide, address_list, end - first, layer.value_offset, weights, piece_totals
-                )
-            else:
-                tile_values(
-                    narrow, address_list, end - first, layer.value_offset, weights, piece_totals
-                )
+            _tile_values(
+                layer.wide_values if is_wide else layer.narrow_values,
+                (address_list, num_sub_blocks, layer.value_offset, weights, piece_totals),
+            )
             for index in range(rows):
                 join_piece(
                     float32s(seen_at + (row + index) * 8, 2),

@@ -31,7 +31,7 @@ def _dot(v: Vectors, tile: RowTile, total: ir.Value, a: ir.Value, b: ir.Value) -
 
 
 @intrinsic
-def tile_scores(
+def _tile_scores(
     typing_context: Any,
     tile: Any,
     queries: Any,
@@ -40,7 +40,7 @@ def tile_scores(
     value_offset: Any,
     scores: Any,
 ) -> Any:
-    """See ``attention_steps.tile_scores``."""
+    """See ``attention_plain.tile_scores_plain``."""
     facts: RowTile = tile.value
     words = facts.head_dim // facts.elements_per_word
 
@@ -76,7 +76,7 @@ def tile_scores(
 
 
 @intrinsic
-def softmax_row(
+def _softmax_row(
     typing_context: Any,
     tile: Any,
     scores: Any,
@@ -86,7 +86,7 @@ def softmax_row(
     weights: Any,
     seen: Any,
 ) -> Any:
-    """See ``attention_steps.softmax_row``."""
+    """See ``attention_plain.softmax_row_plain``."""
     facts: RowTile = tile.value
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
@@ -126,7 +126,7 @@ def softmax_row(
 
 
 @intrinsic
-def tile_values(
+def _tile_values(
     typing_context: Any,
     tile: Any,
     addresses: Any,
@@ -135,7 +135,7 @@ def tile_values(
     weights: Any,
     totals: Any,
 ) -> Any:
-    """See ``attention_steps.tile_values``. The result's columns are done a slice at a time."""
+    """See ``attention_plain.tile_values_plain``. A slice of the columns at a time."""
     facts: RowTile = tile.value
     registers = facts.head_dim // _SLOTS
     limit = _SUM_REGISTERS // facts.rows
@@ -169,3 +169,18 @@ def tile_values(
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 5), emit
+
+
+def tile_scores_avx512(tile, queries, addresses, num_sub_blocks, value_offset, scores):
+    """The twin of ``tile_scores_plain``."""
+    return _tile_scores(tile, queries, addresses, num_sub_blocks, value_offset, scores)
+
+
+def softmax_row_avx512(tile, scores, num_sub_blocks, low, high, weights, seen):
+    """The twin of ``softmax_row_plain``."""
+    return _softmax_row(tile, scores, num_sub_blocks, low, high, weights, seen)
+
+
+def tile_values_avx512(tile, addresses, num_sub_blocks, value_offset, weights, totals):
+    """The twin of ``tile_values_plain``."""
+    return _tile_values(tile, addresses, num_sub_blocks, value_offset, weights, totals)

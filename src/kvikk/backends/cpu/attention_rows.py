@@ -11,7 +11,7 @@ from kvikk.backends.cpu.attention import (
     join_piece,
     partial_address,
 )
-from kvikk.backends.cpu.attention_steps import bfloat_of_float
+from kvikk.backends.cpu.attention_plain import bfloat_of_float
 from kvikk.backends.cpu.jit import inner
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, uint16s
 from kvikk.backends.cpu.rows import norm_row

@@ -68,17 +68,14 @@ class Product:
 
 @dataclass(frozen=True)
 class RowTile:
-    """Some query rows that share each load of a key or value of one KV head.
+    """Some query rows that share each load of a key or value of one KV head."""
 
-    ``num_queries`` query heads read one KV head; ``rows`` are whole tokens' worth of them, or where
-    there are more than eight, a part of one token's that divides them evenly.
-    """
-
-    path: str
     kv_dtype: str
     head_dim: int
-    num_queries: int
     rows: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows of {self.head_dim}"
 
     @property
     def elements_per_word(self) -> int:
@@ -86,16 +83,17 @@ class RowTile:
         return 2 if self.kv_dtype == "bf16" else 1
 
 
-def row_tiles(path: str, kv_dtype: str, head_dim: int, num_queries: int) -> tuple[RowTile, RowTile]:
-    """The wide tile that prefill uses, up to eight rows, and the narrow one for what is left."""
+def row_tiles(kv_dtype: str, head_dim: int, num_queries: int) -> tuple[RowTile, RowTile]:
+    """The wide tile, for many tokens at once, and the narrow one for what is left.
+
+    ``num_queries`` query heads read one KV head. A tile is whole tokens' worth of rows, at most
+    eight; where one token has more, a part that divides them evenly.
+    """
     if num_queries > 8:
         wide = narrow = max(rows for rows in range(1, 9) if num_queries % rows == 0)
     else:
         wide, narrow = 8 // num_queries * num_queries, num_queries
-    return (
-        RowTile(path, kv_dtype, head_dim, num_queries, wide),
-        RowTile(path, kv_dtype, head_dim, num_queries, narrow),
-    )
+    return RowTile(kv_dtype, head_dim, wide), RowTile(kv_dtype, head_dim, narrow)
 
 
 def _integer_fact(name: str) -> Any:
@@ -124,5 +122,4 @@ product_gated = _integer_fact("gated")
 product_parts = _integer_fact("parts")
 tile_rows = _integer_fact("rows")
 tile_head_dim = _integer_fact("head_dim")
-tile_queries = _integer_fact("num_queries")
 tile_elements_per_word = _integer_fact("elements_per_word")

@@ -5,9 +5,18 @@ from dataclasses import dataclass
 
 from numba import types
 
-from kvikk.backends.cpu.attention import attend
+from kvikk.backends.cpu.attention_avx512 import (
+    softmax_row_avx512,
+    tile_scores_avx512,
+    tile_values_avx512,
+)
+from kvikk.backends.cpu.attention_plain import (
+    softmax_row_plain,
+    tile_scores_plain,
+    tile_values_plain,
+)
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
-from kvikk.backends.cpu.facts import Product, row_tiles
+from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
 from kvikk.backends.cpu.jit import CompileTime, compile_kernel
 from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.multiply_avx512 import multiply_avx512
@@ -22,7 +31,7 @@ from kvikk.backends.cpu.panels import quantize_plain, sum_of_squares_plain
 from kvikk.backends.cpu.panels_avx512 import quantize_avx512, sum_of_squares_avx512
 from kvikk.backends.cpu.step import STEP_TYPES, run_step
 from kvikk.backends.cpu.tiles import DenseTile
-from kvikk.models.decoder import Attention, Decoder
+from kvikk.models.decoder import Decoder
 
 # Told before each kernel: what it is, how many are done, of how many.
 CompileProgress = Callable[[str, int, int], None]
@@ -34,16 +43,42 @@ class Kernels:
 
     quantize: int
     sum_of_squares: int
+    softmax: int
     products: dict[Product, int]
-    attentions: dict[tuple[int, int], int]
-
-    def attention(self, attention: Attention) -> int:
-        """The kernel for this layer's heads."""
-        return self.attentions[_head_shape(attention)]
+    scores: dict[RowTile, int]
+    values: dict[RowTile, int]
 
 
-def _head_shape(attention: Attention) -> tuple[int, int]:
-    return attention.head_dim, attention.num_heads // attention.num_kv_heads
+@dataclass(frozen=True)
+class _Forms:
+    """The functions of one code path."""
+
+    quantize: Callable[..., object]
+    sum_of_squares: Callable[..., object]
+    multiply: Callable[..., object]
+    scores: Callable[..., object]
+    softmax: Callable[..., object]
+    values: Callable[..., object]
+
+
+_FORMS = {
+    "avx512": _Forms(
+        quantize_avx512,
+        sum_of_squares_avx512,
+        multiply_avx512,
+        tile_scores_avx512,
+        softmax_row_avx512,
+        tile_values_avx512,
+    ),
+    "portable": _Forms(
+        quantize_plain,
+        sum_of_squares_plain,
+        multiply_plain,
+        tile_scores_plain,
+        softmax_row_plain,
+        tile_values_plain,
+    ),
+}
 
 
 def compile_kernels(
@@ -54,12 +89,16 @@ def compile_kernels(
     progress: CompileProgress = lambda name, done, total: None,
 ) -> Kernels:
     """All kernels of a decoder on one code path, each once."""
-    fast = path == "avx512"
+    forms = _FORMS[path]
     phases = [product for phase in weights.products() for product in phase]
     products = dict.fromkeys(product.product for product in phases)
-    shapes = dict.fromkeys(_head_shape(layer.attention) for layer in decoder.layers)
+    tiles: dict[RowTile, None] = {}
+    for layer in decoder.layers:
+        attention = layer.attention
+        num_queries = attention.num_heads // attention.num_kv_heads
+        tiles |= dict.fromkeys(row_tiles(kv_dtype, attention.head_dim, num_queries))
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total, done = 4 + len(products) + len(shapes) + len(is_dense), 0
+    total, done = 5 + len(products) + 2 * len(tiles) + len(is_dense), 0
 
     def announce(name: str) -> None:
         nonlocal done
@@ -71,26 +110,24 @@ def compile_kernels(
         return compile_kernel(function, *arguments)
 
     integers = [types.int64] * 9
+    any_tile = CompileTime(next(iter(tiles)))
     kernels = Kernels(
-        compiled("quantised inputs", quantize_avx512 if fast else quantize_plain, *integers[:5]),
-        compiled("norms", sum_of_squares_avx512 if fast else sum_of_squares_plain, *integers[:3]),
-        {
+        quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
+        sum_of_squares=compiled("norms", forms.sum_of_squares, *integers[:3]),
+        softmax=compiled("softmax", forms.softmax, any_tile, *integers[:6]),
+        products={
             product: compiled(
-                f"products, {product.tile}",
-                multiply_avx512 if fast else multiply_plain,
-                CompileTime(product),
-                *integers,
+                f"products, {product.tile}", forms.multiply, CompileTime(product), *integers
             )
             for product in products
         },
-        {
-            shape: compiled(
-                f"attention, heads of {shape[0]}",
-                attend,
-                *(CompileTime(tile) for tile in row_tiles(path, kv_dtype, *shape)),
-                *integers[:7],
-            )
-            for shape in shapes
+        scores={
+            tile: compiled(f"scores, {tile}", forms.scores, CompileTime(tile), *integers[:5])
+            for tile in tiles
+        },
+        values={
+            tile: compiled(f"values, {tile}", forms.values, CompileTime(tile), *integers[:5])
+            for tile in tiles
         },
     )
     for dense in is_dense:

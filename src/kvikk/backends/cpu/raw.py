@@ -102,12 +102,6 @@ def int64s(address, count):
 
 
 @inner
-def records(address, dtype, count):
-    """``count`` records of ``dtype`` at ``address``."""
-    return carray(_pointer(address), count, dtype)
-
-
-@inner
 def copy_words(source, target, count):
     """Copy ``count`` words of 32 bits.
 

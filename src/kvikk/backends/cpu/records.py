@@ -26,7 +26,8 @@ QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
 LAYER = _record(
     "attention_norm query_norm key_norm attention_post_norm"
     " feed_forward_norm feed_forward_post_norm"
-    " num_heads num_kv_heads head_dim group attend"
+    " num_heads num_kv_heads head_dim head_words group"
+    " wide_rows wide_scores wide_values narrow_rows narrow_scores narrow_values softmax"
     " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats"
     " rotations rotation_bytes rotated"
     " feed_forward_size up_projections gelu",
@@ -41,8 +42,7 @@ ROTATION = _record("inverse_frequencies num_angles rotations")
 
 # What a step needs to know of the whole model, and where its buffers are.
 MODEL = _record(
-    "model layers layer_bytes groups group_bytes"
-    " num_layers num_groups num_rotations"
+    "num_layers num_groups num_rotations"
     " hidden_size hidden_width query_width projection_width"
     " quantize sum_of_squares"
     " embedding embedding_bytes embedding_groups"

@@ -17,6 +17,7 @@ are needed; from there on the rows of a step are those that want logits. Neither
 import numpy as np
 from numba import int64, prange
 
+from kvikk.backends.cpu.attention import attend
 from kvikk.backends.cpu.attention_rows import (
     attention_row,
     prepare_head,
@@ -52,7 +53,6 @@ from kvikk.backends.cpu.rows import (
 from kvikk.backends.cpu.threads import atomic_add, atomic_load, wait_for_all
 
 _multiply = pointer_call(9, num_facts=1)
-_attend = pointer_call(7, num_facts=2)
 # Counters lie a cache line apart.
 COUNTER_BYTES = 64
 
@@ -180,26 +180,13 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch):
     counter = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
     task = atomic_add(counter, 1)
     while task < group.num_items * layer.num_kv_heads:
-        number = task % group.num_items
+        number, kv_head = task % group.num_items, task // group.num_items
+        item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
         wanted = not is_last
-        if is_last:
-            item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
-            first, end = item[ITEM_TOKEN], item[ITEM_TOKEN] + item[ITEM_TOKENS]
-            for token in logits_rows:
-                wanted = wanted or first <= token < end
+        for token in logits_rows if is_last else logits_rows[:0]:
+            wanted = wanted or 0 <= token - item[ITEM_TOKEN] < item[ITEM_TOKENS]
         if wanted:
-            _attend(
-                layer.attend,
-                (
-                    model.model,
-                    model.layers + index * model.layer_bytes,
-                    model.groups + layer.group * model.group_bytes,
-                    queries,
-                    number,
-                    task // group.num_items,
-                    scratch,
-                ),
-            )
+            attend(model, layer, group, queries, item, kv_head, scratch)
         task = atomic_add(counter, 1)
 
 

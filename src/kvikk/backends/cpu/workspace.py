@@ -9,6 +9,7 @@ from kvikk.backends.base import Plan
 from kvikk.backends.cpu.attention import PIECE_SLOTS, SUB_BLOCK_SLOTS, scratch_bytes
 from kvikk.backends.cpu.batch import MAX_SPLIT_SEQUENCES
 from kvikk.backends.cpu.blocks import BlockStore
+from kvikk.backends.cpu.facts import row_tiles
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import PlacedProduct, WeightLayout, padded
 from kvikk.backends.cpu.memory import Region
@@ -152,13 +153,14 @@ class Workspace:
         """Take the memory and fill the tables."""
         self.region.allocate()
         jobs, phases = self._jobs(kernels)
-        model, layers = self._model(kernels), self._layers(blocks, kernels)
-        groups = self._groups()
-        row = model[0]
-        row["model"] = model.ctypes.data
-        row["layers"], row["layer_bytes"] = layers.ctypes.data, layers.itemsize
-        row["groups"], row["group_bytes"] = groups.ctypes.data, groups.itemsize
-        return Tables(model, layers, phases, jobs, groups, self._rotation_table())
+        return Tables(
+            self._model(kernels),
+            self._layers(blocks, kernels),
+            phases,
+            jobs,
+            self._groups(),
+            self._rotation_table(),
+        )
 
     def logits(self) -> NDArray[np.float32]:
         """Room for the logits of a step, ``[max_batch_sequences, padded vocabulary]``."""
@@ -271,7 +273,14 @@ class Workspace:
             row["key_norm"] = address(attention.key_norm)
             row["num_heads"], row["num_kv_heads"] = attention.num_heads, attention.num_kv_heads
             row["head_dim"], row["score_scale"] = attention.head_dim, attention.scale
-            row["attend"] = kernels.attention(attention)
+            row["head_words"] = attention.head_dim // (2 if self._plan.kv_dtype == "bf16" else 1)
+            num_queries = attention.num_heads // attention.num_kv_heads
+            wide, narrow = row_tiles(self._plan.kv_dtype, attention.head_dim, num_queries)
+            for width, tile in (("wide", wide), ("narrow", narrow)):
+                row[f"{width}_rows"] = tile.rows
+                row[f"{width}_scores"] = kernels.scores[tile]
+                row[f"{width}_values"] = kernels.values[tile]
+            row["softmax"] = kernels.softmax
 
             group, index = homes[number]
             store = blocks[group]

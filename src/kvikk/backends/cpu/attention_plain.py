@@ -1,46 +1,23 @@
-"""The three steps of attention over one piece, in plain form, and which form a kernel is made of.
+"""The three steps of attention over one piece, in plain numba.
 
-Each is called with a ``RowTile`` known at compile time and picks its form by that tile's path.
+Each is compiled for a ``RowTile``. ``attention_avx512`` has the fast forms.
 """
 
-from typing import Any
-
 import numpy as np
-from numba.extending import overload
 
-from kvikk.backends.cpu import attention_avx512 as avx512
-from kvikk.backends.cpu.facts import (
-    tile_elements_per_word,
-    tile_head_dim,
-    tile_rows,
-)
+from kvikk.backends.cpu.facts import tile_elements_per_word, tile_head_dim, tile_rows
 from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.raw import bits_of_float, float32s, float_of_bits, int64s, uint16s, uint32s
+from kvikk.backends.cpu.raw import (
+    bits_of_float,
+    float32s,
+    float_of_bits,
+    int64s,
+    uint16s,
+    uint32s,
+)
 
 _SLOTS = 16
 _PIECE_SLOTS = 256
-
-
-def tile_scores(tile, queries, addresses, num_sub_blocks, value_offset, scores):
-    """Scores ``[rows][256]`` of the tile's query rows against the keys of some sub-blocks.
-
-    ``addresses`` lists where the sub-blocks' keys lie (and four more to be fetched); the values lie
-    ``value_offset`` behind them.
-    """
-    raise NotImplementedError("compiled code only")
-
-
-def softmax_row(tile, scores, num_sub_blocks, low, high, weights, seen):
-    """From one row's scores to its weights 2**(score - largest), zero outside slots [low, high).
-
-    ``seen`` gets the largest score and the sum of the weights as they were stored.
-    """
-    raise NotImplementedError("compiled code only")
-
-
-def tile_values(tile, addresses, num_sub_blocks, value_offset, weights, totals):
-    """Weighted sums of values ``[rows][head_dim]``."""
-    raise NotImplementedError("compiled code only")
 
 
 @inner
@@ -68,8 +45,12 @@ def _dot_words(total, a, b, elements):
     return total + float_of_bits(low_a) * float_of_bits(low_b)
 
 
-@inner
-def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, scores):  # noqa: D103
+def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, scores):
+    """Scores ``[rows][256]`` of the tile's query rows against the keys of some sub-blocks.
+
+    ``addresses`` lists where the sub-blocks' keys lie (and four more, to be fetched ahead by those
+    who do that); the values lie ``value_offset`` behind them.
+    """
     elements = tile_elements_per_word(tile)
     words = tile_head_dim(tile) // elements
     for sub_block in range(num_sub_blocks):
@@ -84,10 +65,14 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
                     out[slot] = _dot_words(
                         out[slot], keys[word * _SLOTS + slot], query[word], elements
                     )
+    return np.int64(0)
 
 
-@inner
-def softmax_row_plain(tile, scores, num_sub_blocks, low, high, weights, seen):  # noqa: D103
+def softmax_row_plain(tile, scores, num_sub_blocks, low, high, weights, seen):
+    """From one row's scores to its weights 2**(score - largest), zero outside slots [low, high).
+
+    ``seen`` gets the largest score and the sum of the weights as they were stored.
+    """
     elements = tile_elements_per_word(tile)
     num_slots = num_sub_blocks * _SLOTS
     low, high = max(low, 0), min(high, num_slots)
@@ -115,10 +100,11 @@ def softmax_row_plain(tile, scores, num_sub_blocks, low, high, weights, seen):  
         distance //= 2
     result = float32s(seen, 2)
     result[0], result[1] = largest, lanes[0]
+    return np.int64(0)
 
 
-@inner
-def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, totals):  # noqa: D103
+def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, totals):
+    """Weighted sums of values ``[rows][head_dim]``."""
     elements, head_dim = tile_elements_per_word(tile), tile_head_dim(tile)
     units = _SLOTS // elements
     for row in range(tile_rows(tile)):
@@ -133,17 +119,4 @@ def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, to
                 weight = row_weights[sub_block * units + unit]
                 for i in range(head_dim):
                     total[i] = _dot_words(total[i], values[unit * head_dim + i], weight, elements)
-
-
-def _choose(step: Any, plain: Any, fast: Any) -> None:
-    """Make compiled calls of ``step`` run the form that its tile's path names."""
-
-    @overload(step)
-    def choose(tile, *arguments):
-        chosen = fast if tile.value.path == "avx512" else plain
-        return lambda tile, *arguments: chosen(tile, *arguments)
-
-
-_choose(tile_scores, tile_scores_plain, avx512.tile_scores)
-_choose(softmax_row, softmax_row_plain, avx512.softmax_row)
-_choose(tile_values, tile_values_plain, avx512.tile_values)
+    return np.int64(0)
