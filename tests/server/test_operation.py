@@ -18,6 +18,7 @@ from tests.server.live import start
 HELLO = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 LONG = {"model": "smollm2", "prompt": "word " * 80, "max_tokens": 1}
 KEYS = ("key-of-ada", "key-of-bob")
+OPERATOR = "key-of-the-operator"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,8 @@ def guarded():
     engine = EngineOptions(
         threads=1, kv_memory_bytes=128 << 20, max_context_tokens=1024, max_running=2, max_queue=1
     )
-    with start(ServerOptions(engine, port=0, api_keys=KEYS, drain_s=30)) as live:
+    options = ServerOptions(engine, port=0, api_keys=KEYS, operator_key=OPERATOR, drain_s=30)
+    with start(options) as live:
         yield live
 
 
@@ -60,6 +62,7 @@ def test_every_key_opens_and_health_needs_none(guarded):
     for key in KEYS:
         assert [model.id for model in guarded.client(key).models.list()] == ["smollm2"]
     assert guarded.get("/health").json() == {"status": "ok"}
+    assert guarded.http.head("/health").status_code == 200
 
 
 def test_each_key_has_a_cache_of_its_own(guarded):
@@ -70,6 +73,16 @@ def test_each_key_has_a_cache_of_its_own(guarded):
     ada, bob = KEYS
     assert [cached_tokens(key) for key in (ada, bob, ada, bob)] == [0, 0, 64, 64]
     assert [cached_tokens(key, cache_salt="s") for key in (ada, bob, ada)] == [0, 0, 64]
+
+
+def test_only_the_operator_may_take_the_cache_from_everybody(guarded):
+    def reset(key):
+        return guarded.post("/v1/kvikk/cache/reset", headers=bearer(key))
+
+    for key in KEYS:
+        assert reset(key).status_code == 403
+        assert reset(key).json()["error"]["type"] == "permission_error"
+    assert reset(OPERATOR).json()["complete"]
 
 
 def test_a_full_queue_is_429_with_the_time_to_wait(guarded):

@@ -21,9 +21,9 @@ from kvikk.shapes.shape import CacheGroup
 class Plan:
     """How much of what a backend shall hold. Fixed when a model is loaded.
 
-    ``num_blocks`` has one entry for each of ``groups``. ``kv_dtype`` is ``f32`` or ``bf16``. No batch
-    has more than ``max_batch_tokens`` tokens or ``max_batch_sequences`` sequences, and no position
-    reaches ``max_context_tokens``.
+    ``num_blocks`` has one entry for each of ``groups``. ``kv_dtype`` is ``f32`` or ``bf16``. No
+    batch has more than ``max_batch_tokens`` tokens or ``max_batch_sequences`` sequences, and no
+    position reaches ``max_context_tokens``.
     """
 
     groups: tuple[CacheGroup, ...]
@@ -48,8 +48,8 @@ class MemoryUse:
 class Batch:
     """One step's work: T tokens of S sequences, flat.
 
-    A sequence's tokens are adjacent, in order, at consecutive positions; sequences follow each other
-    in the order of ``sequence_rows``' values:
+    A sequence's tokens are adjacent, in order, at consecutive positions; sequences follow each
+    other in the order of ``sequence_rows``' values:
 
         tokens      [ a5 a6 a7 | b40 | c0 c1 ]
         positions   [  5  6  7 |  40 |  0  1 ]
@@ -58,8 +58,8 @@ class Batch:
 
     Keys and values of a token at position p go to slot ``p % block_size`` of the physical block
     ``block_tables[group][sequence, p // block_size]``; the token attends to itself and everything
-    before it that its layer's window admits, through the same table. An entry of -1 is a block given
-    back because no window reaches it; it is never read or written.
+    before it that its layer's window admits, through the same table. An entry of -1 is a block
+    given back because no window reaches it; it is never read or written.
     """
 
     token_ids: NDArray[np.int32]  # [T]
@@ -74,7 +74,8 @@ class Batch:
 class SamplingParameters:
     """How to choose a token from logits. ``temperature`` 0 takes the largest, lowest id on a tie.
 
-    ``top_k`` 0 and ``top_p`` 1 leave the distribution whole. The order is temperature, top-k, top-p.
+    ``top_k`` 0 and ``top_p`` 1 leave the distribution whole. The order is temperature, top-k,
+    top-p.
     """
 
     temperature: float = 0.0
@@ -86,9 +87,9 @@ class Backend(Protocol):
     """Runs a decoder over paged blocks.
 
     The promise every backend makes: **the same prompt gives the same bits**. A row's logits do not
-    depend on what else is in the batch, on how its prompt was cut into batches, on which of its blocks
-    were found in the cache, on the block size, or on the number of threads. (The reference backend
-    promises it to rounding only.)
+    depend on what else is in the batch, on how its prompt was cut into batches, on which of its
+    blocks were found in the cache, on the block size, or on the number of threads. (The reference
+    backend promises it to rounding only.)
     """
 
     name: str
@@ -121,8 +122,8 @@ class Backend(Protocol):
     ) -> NDArray[np.int64]:
         """Choose one token a row, ``[R]``; a pure function of its arguments.
 
-        ``uniforms`` ``[R]`` in [0, 1) is the only source of chance. A row's choice depends on that row
-        alone.
+        ``uniforms`` ``[R]`` in [0, 1) is the only source of chance. A row's choice depends on that
+        row alone.
         """
         ...
 

@@ -52,11 +52,11 @@ def main() -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        app()
+        status = typer.main.get_command(app).main(standalone_mode=False)
     except KvikkError as error:
         print(f"kvikk: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
         # The reader has gone, for example `| head`; nothing is left to say it to.
@@ -71,7 +71,16 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(2)
-    sys.exit(0)
+    except Exception as error:
+        # Bad usage. The library keeps the class of these errors to itself, but not their text.
+        if not hasattr(error, "format_message"):
+            raise
+        message = error.format_message().rstrip(".")
+        if message:  # none: no verb was given, and the help has been printed
+            print(f"kvikk: {message}; try --help", file=sys.stderr)
+            sys.exit(2)
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,12 @@ def serve(
             help="A key that requests must bear. With several, each is a tenant of its own.",
         ),
     ] = None,
+    operator_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KVIKK_OPERATOR_KEY", help="A key that may also act for all tenants at once."
+        ),
+    ] = None,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
     ] = 60.0,
@@ -64,6 +70,7 @@ def serve(
             host=host,
             port=port,
             api_keys=tuple(api_key or ()),
+            operator_key=operator_key,
             max_body_bytes=parse_bytes(max_body),
             drain_s=drain,
         )

@@ -29,7 +29,7 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     # Bodies are read by hand into plain records, so there is no schema to publish.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.service = service
-    app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys))
+    app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
     install_error_handlers(app)
     for routes in (chat_completions, completions, models, cache, health):
         app.include_router(routes.router)

@@ -13,6 +13,7 @@ from kvikk.wire.events import encode_json
 
 _TYPES: Mapping[int, ErrorType] = {
     401: "authentication_error",
+    403: "permission_error",
     429: "rate_limit_error",
     500: "server_error",
     503: "server_error",

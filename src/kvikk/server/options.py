@@ -14,7 +14,8 @@ class ServerOptions:
     """Options of one server. Raises ModelError for a value that makes no sense.
 
     Without ``api_keys`` everybody who reaches the port may ask; with more than one, each is a
-    tenant that shares no cache with the others. ``max_body_bytes`` bounds a request's body. On
+    tenant that shares no cache with the others, and what touches all of them needs the
+    ``operator_key``. ``max_body_bytes`` bounds a request's body. On
     SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
     """
 
@@ -22,13 +23,15 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     api_keys: tuple[str, ...] = ()
+    operator_key: str | None = None
     max_body_bytes: int = 4 << 20
     drain_s: float = 60.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise ModelError(f"port {self.port} is not one of 0 to 65535")
-        for key in self.api_keys:
+        operator = () if self.operator_key is None else (self.operator_key,)
+        for key in self.api_keys + operator:
             # The rules of the header that carries it; the key itself is never shown.
             if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
                 raise ModelError("an API key is empty or has characters no header can carry")

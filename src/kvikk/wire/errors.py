@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 ErrorType = Literal[
-    "invalid_request_error", "authentication_error", "rate_limit_error", "server_error"
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "rate_limit_error",
+    "server_error",
 ]
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvikk.server.errors import ApiError
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
 
@@ -28,8 +29,13 @@ async def reset(request: Request) -> Response:
     """Forget all that was computed: what was dropped, and what running requests still hold.
 
     Nothing computed before is hit after it. ``complete`` says whether every block is empty now; the
-    ``held_blocks`` become empty when the ``held_by_requests`` requests end.
+    ``held_blocks`` become empty when the ``held_by_requests`` requests end. It takes the cache from
+    every tenant, so where there are several it is the operator's to ask for (403).
     """
+    if not request.state.caller.is_operator:
+        raise ApiError(
+            403, "a reset concerns all tenants; send the operator's key", code="forbidden"
+        )
     service: Service = request.app.state.service
     result = await service.reset_cache()
     return json_response(

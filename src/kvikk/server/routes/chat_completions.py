@@ -34,7 +34,7 @@ async def chat_completions(request: Request) -> Response:
         fields,
         id_prefix="chatcmpl",
         prompt_parameter="messages",
-        tenant_salt=request.state.tenant_salt,
+        tenant_salt=request.state.caller.salt,
     )
     form = _ChatFormat(request_id, int(time.time()), service.model.id)
     return Answer(

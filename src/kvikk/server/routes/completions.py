@@ -30,7 +30,7 @@ async def completions(request: Request) -> Response:
         fields,
         id_prefix="cmpl",
         prompt_parameter="prompt",
-        tenant_salt=request.state.tenant_salt,
+        tenant_salt=request.state.caller.salt,
     )
     form = _CompletionFormat(request_id, int(time.time()), service.model.id)
     return Answer(

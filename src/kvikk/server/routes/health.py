@@ -12,6 +12,7 @@ router = APIRouter()
 
 
 @router.get("/health")
+@router.head("/health")
 async def health(request: Request) -> Response:
     """200 while requests are accepted; 503 while draining, and when the engine has stopped."""
     service: Service = request.app.state.service
