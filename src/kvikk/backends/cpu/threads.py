@@ -14,9 +14,10 @@ from numba.extending import intrinsic
 from kvikk.backends.cpu.jit import inner
 
 _WORD = ir.IntType(64)
-# Spins before a waiting thread offers its core to somebody else: about 100 µs. On an idle machine
-# no barrier waits so long.
-_SPINS_BEFORE_YIELD = 4096
+# Spins before a waiting thread offers its core to somebody else: some 50 µs. On an idle machine no
+# barrier waits so long; on a shared one, waiting longer for a thread that does not run costs far
+# more (a tenfold of decoding speed, beside one other busy engine).
+_SPINS_BEFORE_YIELD = 2048
 
 
 @intrinsic
