@@ -17,9 +17,10 @@ from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile, 
 from kvikk.errors import ModelError
 from kvikk.models.decoder import Attention, Decoder, DecoderLayer, FeedForward, Matrix
 
-# Products are handed to threads in so many chunks, of at most so many bytes.
-_CHUNKS = 16
-_CHUNK_BYTES = 128 * 1024
+# Products are handed to threads in so many chunks each, of at most so many bytes. Fewer and larger
+# ones read faster; more of them wait less for a thread that was interrupted.
+_CHUNKS_PER_THREAD = 2
+_CHUNK_BYTES = 512 * 1024
 
 
 def padded(count: int, multiple: int) -> int:
@@ -56,11 +57,10 @@ class PlacedProduct:
         """Bytes of the weights behind 16 outputs."""
         return self.groups * self.product.row_tile_bytes
 
-    @property
-    def chunk(self) -> int:
+    def chunk(self, num_threads: int) -> int:
         """Row tiles that a thread takes at a time."""
         limit = max(1, _CHUNK_BYTES // self.row_tile_bytes)
-        return min(limit, ceil(self.row_tiles / _CHUNKS))
+        return min(limit, ceil(self.row_tiles / (_CHUNKS_PER_THREAD * num_threads)))
 
     def fill(self, weights: Region) -> None:
         """Lay the matrices out as tiles."""

@@ -84,9 +84,10 @@ class Workspace:
         self._num_jobs = sum(len(phase) for phase in weights.products())
         self.region = Region()
         self._offsets: dict[str, int] = {}
-        self._place_buffers(num_threads)
+        self._num_threads = num_threads
+        self._place_buffers()
 
-    def _place_buffers(self, num_threads: int) -> None:
+    def _place_buffers(self) -> None:
         plan, widths, decoder = self._plan, self._widths, self._decoder
         tokens, heads = plan.max_batch_tokens, decoder.layers[0].attention
         max_pieces = -(-plan.max_context_tokens // PIECE_SLOTS)
@@ -147,7 +148,7 @@ class Workspace:
             ),
         }
         self._private_bytes = private.num_bytes
-        self._place("private", num_threads * private.num_bytes)
+        self._place("private", self._num_threads * private.num_bytes)
 
     def connect(self, blocks: tuple[BlockStore, ...], kernels: Kernels) -> "Tables":
         """Take the memory and fill the tables."""
@@ -251,7 +252,7 @@ class Workspace:
         job["multiply"] = kernels.products[product.product]
         job["weights"] = self._weights.region.address(product.weights)
         job["groups"], job["row_tiles"] = product.groups, product.row_tiles
-        job["chunk"] = product.chunk
+        job["chunk"] = product.chunk(self._num_threads)
         job["dense"] = isinstance(product.product.tile, DenseTile)
         job["outputs"], job["output_bytes"] = outputs + 4 * product.output_row, 4 * width
 
