@@ -79,10 +79,11 @@ def _remote(
 def _local(model: str, engine: dict[str, Any], parameters: dict[str, Any]) -> Answer:
     """An answering function over an engine of our own."""
     from kvikk.engine.llm import LLM
+    from kvikk.engine.progress_bar import loading_line
     from kvikk.wire.client import ChatPiece
     from kvikk.wire.usage import Usage
 
-    with report.waiting(model) as progress:
+    with loading_line(model) as progress:
         llm = LLM(model, progress=progress, **engine)
 
     def answer(messages: Messages) -> Iterator[ChatPiece]:

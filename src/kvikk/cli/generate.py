@@ -51,12 +51,13 @@ def generate(
 ) -> None:
     """Answer one prompt, and say what was reused, what was computed, and how fast."""
     from kvikk.engine.llm import LLM
+    from kvikk.engine.progress_bar import loading_line
 
     model = options.DEFAULT_MODEL if prompt is None else model_or_prompt
     text = model_or_prompt if prompt is None else prompt
     if text == "-":
         text = _standard_input()
-    with report.waiting(model) as progress:
+    with loading_line(model) as progress:
         llm = LLM(
             model,
             progress=progress,

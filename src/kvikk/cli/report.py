@@ -1,7 +1,4 @@
-"""What a terminal is told beside an answer: progress before it, figures after it."""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+"""What a terminal is told beside an answer: what was reused, how fast it came, what went wrong."""
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,13 +15,6 @@ def note(line: str) -> None:
 def problem(line: str) -> None:
     """Print one line about what went wrong, red on a terminal."""
     notes.print(f"[red]{escape(line)}[/red]", soft_wrap=True)
-
-
-@contextmanager
-def waiting(model: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is going on while a model is loaded; gives the function to tell it."""
-    with notes.status(f"{model}: starting") as status:
-        yield lambda line: status.update(escape(f"{model}: {line}"))
 
 
 def reuse(prompt_tokens: int, cached_tokens: int) -> str:

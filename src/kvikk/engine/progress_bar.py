@@ -1,17 +1,48 @@
-"""A progress bar for whoever waits at a terminal; nothing for a log file or a short wait."""
+"""What those who wait are shown: while a model is loaded, and while a long batch is answered."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 # Longer than this and a person wants to see that something moves.
 PATIENCE_S = 1.0
 
 
+@contextmanager
+def loading_line(
+    model: str, console: Console | None = None, patience_s: float = PATIENCE_S
+) -> Iterator[Callable[[str], None]]:
+    """Say what goes on while ``model`` is loaded; gives the function to tell it, on standard error.
+
+    A terminal has one line that changes. A log has a line for whatever is begun ``patience_s``
+    after the last one or later, and so none at all for a quick start.
+    """
+    console = console or Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status(f"{model}: starting") as status:
+            yield lambda line: status.update(escape(f"{model}: {line}"))
+        return
+    told_s = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= patience_s:
+            told_s = time.monotonic()
+            console.print(escape(f"{model}: {line}"), soft_wrap=True)
+
+    yield tell
+
+
 class ProgressBar:
-    """Counts answers done and tokens generated, on standard error, once ``patience_s`` are over."""
+    """Counts answers done and tokens generated for whoever waits at a terminal.
+
+    On standard error, once ``patience_s`` are over; a log gets nothing.
+    """
 
     def __init__(
         self, num_answers: int, console: Console | None = None, patience_s: float = PATIENCE_S

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from kvikk.engine.loading import load_engine
+from kvikk.engine.progress_bar import loading_line
 from kvikk.errors import ModelError
 from kvikk.server.app import create_app
 from kvikk.server.options import ServerOptions
@@ -27,7 +28,8 @@ def run_server(options: ServerOptions) -> None:
     503, running answers finish within ``options.drain_s``; the second one cuts them off.
     """
     listener = _listen(options.host, options.port)  # before the wait for the model
-    loaded = load_engine(options.engine, progress=lambda line: _say(f"{line} …"))
+    with loading_line(options.engine.model) as progress:
+        loaded = load_engine(options.engine, progress)
     _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
     _say(memory_table(loaded.memory))
     # The vocabulary and the kernels are hundreds of thousands of objects that stay: the collector
