@@ -190,6 +190,15 @@ def test_a_missing_embedding_is_one_line(saved_llama: Path) -> None:
         load_decoder(resolve(str(saved_llama)))
 
 
+@pytest.mark.parametrize("shape", [(), (0, 64), (96,)])
+def test_an_embedding_that_is_no_matrix_is_one_line(
+    saved_llama: Path, shape: tuple[int, ...]
+) -> None:
+    change_tensors(saved_llama, {"model.embed_tokens.weight": torch.zeros(shape)})
+    with pytest.raises(ModelError, match=r"embed_tokens\.weight' has shape"):
+        load_decoder(resolve(str(saved_llama)))
+
+
 @pytest.mark.parametrize("shape", [(64, 64, 1), (64,), (63, 64)])
 def test_a_tensor_of_another_shape_is_one_line(saved_llama: Path, shape: tuple[int, ...]) -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
@@ -222,6 +231,10 @@ def test_stored_frequencies_are_no_reason_to_refuse(saved_llama: Path) -> None:
         ({"rope_parameters": None, "rope_scaling": "linear"}, "rope_scaling is not an object"),
         ({"intermediate_size": 97}, r"promises \(97, 64\)"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps is inf"),
+        ({"rope_parameters": {"rope_theta": 1e308}}, r"rope_theta is 1e\+308"),
+        ({"rope_parameters": {**LLAMA3_SCALING, "high_freq_factor": 1.0}}, "is not below"),
+        ({"head_dim": 31}, "heads of 31 elements"),
         ({"model_type": "nonesuch"}, "'nonesuch' are not supported"),
     ],
 )

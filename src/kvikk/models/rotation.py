@@ -16,9 +16,11 @@ def rotation(parameters: Config, dimensions: int) -> Rotation:
     """The rotation of ``dimensions`` elements that ``parameters`` describe.
 
     ``parameters`` has ``rope_theta`` and, where positions are stretched, ``rope_type`` (or its old
-    name ``type``) and what that type needs. Raises ModelError for a type that is not known, and for
-    a rotation of a part of each head.
+    name ``type``) and what that type needs. Raises ModelError for a type that is not known, for a
+    rotation of a part of each head, and for heads that have no two halves.
     """
+    if dimensions % 2:
+        raise ModelError(f"heads of {dimensions} elements cannot be rotated: the number is odd")
     if parameters.get("partial_rotary_factor") not in (None, 1):
         raise ModelError("rotary embeddings of a part of each head are not supported")
     theta = read_float(parameters, "rope_theta")
@@ -67,6 +69,10 @@ def _llama3(frequencies: NDArray[np.float32], parameters: Config) -> NDArray[np.
     """
     low = read_float(parameters, "low_freq_factor")
     high = read_float(parameters, "high_freq_factor")
+    if low >= high:
+        raise ModelError(
+            f"the model's configuration: low_freq_factor {low} is not below high_freq_factor {high}"
+        )
     original_context = read_float(parameters, "original_max_position_embeddings")
     turns = original_context * frequencies / (2 * pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)

@@ -53,7 +53,9 @@ class Weights:
     def embedding(self, columns: int) -> Matrix:
         """The matrix of the role ``embedding``: it alone says how large the vocabulary is."""
         name = self._name("embedding", None)
-        rows = self._tensors[name].shape[0] if name in self._tensors else 0
+        tensor = self._tensors.get(name)
+        # Whatever is wrong with it is found by asking for at least one row.
+        rows = max(tensor.shape[0], 1) if tensor is not None and tensor.shape else 1
         return self.matrix("embedding", rows, columns)
 
     def refuse_unused(self, ignored: tuple[str, ...] = ()) -> None:

@@ -10,6 +10,12 @@ Config = Mapping[str, Any]
 # Where a model of several parts keeps the configuration of its language model.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
+# Beyond these no model goes; a damaged file that says so must not fill the memory.
+_LARGEST_INT = 2**31 - 1
+_MOST_LAYERS = 10_000
+_LARGEST_HEAD_DIM = 65_536
+_SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-30, 1e30
+
 
 def text_config(config: Config) -> Config:
     """The part of ``config`` that describes the language model; often the whole of it.
@@ -33,8 +39,10 @@ def model_type(config: Config) -> str:
     return name
 
 
-def read_int(config: Config, *names: str, default: int | None = None) -> int:
-    """The first of ``names`` that is set, a positive integer; else ``default``.
+def read_int(
+    config: Config, *names: str, default: int | None = None, largest: int = _LARGEST_INT
+) -> int:
+    """The first of ``names`` that is set, an integer from 1 to ``largest``; else ``default``.
 
     Raises ModelError if none is set and there is no default, or if the value is something else.
     """
@@ -45,6 +53,10 @@ def read_int(config: Config, *names: str, default: int | None = None) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise ModelError(
                 f"the model's configuration: {name} is {value!r}, not a positive whole number"
+            )
+        if value > largest:
+            raise ModelError(
+                f"the model's configuration: {name} is {value}; at most {largest} is possible"
             )
         return value
     if default is None:
@@ -61,12 +73,19 @@ def read_float(config: Config, name: str, default: float | None = None) -> float
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise ModelError(f"the model's configuration: {name} is {value!r}, not a positive number")
+    if not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:
+        raise ModelError(
+            f"the model's configuration: {name} is {value}; "
+            f"{_SMALLEST_FLOAT} to {_LARGEST_FLOAT} is possible"
+        )
     return float(value)
 
 
 def num_layers(config: Config) -> int:
     """Number of decoder layers."""
-    return read_int(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    return read_int(
+        config, "num_hidden_layers", "n_layer", "n_layers", "num_layers", largest=_MOST_LAYERS
+    )
 
 
 def num_heads(config: Config) -> int:
@@ -88,7 +107,7 @@ def num_kv_heads(config: Config) -> int:
 def head_dim(config: Config) -> int:
     """Elements of one head. A stated ``head_dim`` outranks hidden size over heads."""
     if config.get("head_dim") is not None:
-        return read_int(config, "head_dim")
+        return read_int(config, "head_dim", largest=_LARGEST_HEAD_DIM)
     hidden, heads = read_int(config, "hidden_size", "n_embd", "d_model"), num_heads(config)
     if hidden % heads:
         raise ModelError(
