@@ -106,7 +106,7 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
             head_dim=shape.head_dim,
             window_tokens=window,
             scale=0.25 / shape.head_dim,
-            rotation=Rotation(2 * half, base ** (-np.arange(half) / half)),
+            rotation=Rotation(2 * half, (base ** (-np.arange(half) / half)).astype(np.float32)),
             query=matrix(query, queries, shape.hidden_size, permuted=True),
             key=matrix(key, keys, shape.hidden_size, permuted=True),
             value=matrix(value, keys, shape.hidden_size),

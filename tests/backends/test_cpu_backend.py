@@ -1,6 +1,7 @@
 """The CPU backend against the reference, over shapes and tensor types; its memory; refusals."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,19 @@ def test_real_models_choose_as_the_reference_does(name: str) -> None:
     np.testing.assert_array_equal(logits.argmax(axis=1)[sure], truth.argmax(axis=1)[sure])
 
 
+def test_positions_far_on_turn_as_the_references_do() -> None:
+    decoder = random_decoder(Shape(windows=(16, 16), rich=True))
+    decoder = dataclasses.replace(decoder, context_tokens=32_768)
+    start, count = 32_700, 68
+    tables = np.full((1, 1024), -1, np.int32)
+    tables[0, (start - 15) // 32 :] = np.arange(3)
+    rows = np.arange(count, dtype=np.int32)
+    batch = Batch(rows, rows + start, rows * 0, (tables,), rows)
+    truth = Driver(ReferenceBackend(), decoder, 128).backend.forward(batch)
+    logits = Driver(CpuBackend(2), decoder, 128).backend.forward(batch)
+    assert np.abs(logits - truth).max() / truth.std() < 1e-4
+
+
 def small_driver(kv_dtype: str = "bf16", **changes: object) -> Driver:
     shape = Shape(windows=(None, 48), **changes)  # type: ignore[arg-type]
     return Driver(CpuBackend(1), random_decoder(shape), 128, kv_dtype=kv_dtype, max_batch_tokens=64)
@@ -199,11 +213,21 @@ def test_blocks_of_another_length_are_refused() -> None:
         ({"block_tables": [[4]]}, "block table"),
         ({"block_tables": [[-1]]}, "block table"),
         ({"positions": [31, 32]}, "block table"),
+        ({"block_tables": [0]}, "arrays"),
+        ({"copies": (BlockCopy(0, 1, 4),)}, "block 4 is not one of 4"),
+        ({"copies": (BlockCopy(0, -1, 1),)}, "block -1 is not one of 4"),
+        ({"copies": (BlockCopy(2, 0, 1),)}, "group 2"),
+        ({"copies": (BlockCopy(-1, 0, 1),)}, "group -1"),
     ],
     ids=lambda value: str(value),
 )
-def test_a_batch_that_leads_outside_is_refused(changes: dict[str, list[int]], told: str) -> None:
+def test_a_batch_that_leads_outside_is_refused_and_changes_no_block(
+    changes: dict[str, Any], told: str
+) -> None:
     driver = small_driver()
+    driver.backend.write(0, [1], b"\x01" * len(driver.backend.read(0, [1])))
+    before = [driver.backend.read(group, range(4)) for group in (0, 1)]
+    copies = changes.get("copies", (BlockCopy(0, 1, 2),))
     fields = {
         "token_ids": [1, 2],
         "positions": [0, 1],
@@ -211,11 +235,13 @@ def test_a_batch_that_leads_outside_is_refused(changes: dict[str, list[int]], to
         "logits_rows": [1],
         "block_tables": [[0]],
     }
-    arrays = {name: np.array(value, np.int32) for name, value in (fields | changes).items()}
+    fields |= {name: value for name, value in changes.items() if name != "copies"}
+    arrays = {name: np.array(value, np.int32) for name, value in fields.items()}
     tables = arrays.pop("block_tables")
-    batch = Batch(block_tables=(tables, tables), **arrays)
+    batch = Batch(block_tables=(tables, tables), copies=copies, **arrays)
     with pytest.raises(ValueError, match=told):
         driver.backend.forward(batch)
+    assert [driver.backend.read(group, range(4)) for group in (0, 1)] == before
 
 
 def test_models_that_cannot_run_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

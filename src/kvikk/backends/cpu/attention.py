@@ -1,10 +1,9 @@
 """Attention over blocks, read where they lie.
 
 The context is cut at fixed positions into pieces of 256. Within a piece a row (one query head of
-one
-token) has a largest score m, a sum l of 2**(score - m), and a sum of values weighted by it. Pieces
-are joined in their order. The cuts depend on nothing but position, so that a row's bits do not
-depend on what else is computed with it, nor on who computes which piece.
+one token) has a largest score m, a sum l of 2**(score - m), and a sum of values weighted by it.
+Pieces are joined in their order. The cuts depend on nothing but position, so that a row's bits do
+not depend on what else is computed with it, nor on who computes which piece.
 
     slots of a piece     0        low                 high      256
                          |  before |  seen by this row |  after  |

@@ -79,8 +79,6 @@ class CpuBackend:
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Run one step. Raises ValueError for a batch that no plan allows, before anything runs."""
-        for copy in batch.copies:
-            self._blocks[copy.group].copy(copy.source, copy.target)
         tables = self._tables
         token_ids, positions = _int32s(batch.token_ids), _int32s(batch.positions)
         sequences, logits_rows = _int32s(batch.sequence_rows), _int32s(batch.logits_rows)
@@ -93,13 +91,21 @@ class CpuBackend:
                 f"{self._plan.max_batch_tokens} of each"
             )
         block_tables = [_int32s(table) for table in batch.block_tables]
-        for group, table in zip(tables.groups, block_tables, strict=True):
-            group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
-        logits = self._logits
-        if len(logits_rows) > len(logits):  # more than the plan speaks of: measurements ask for it
-            logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
-        tables.jobs[-1]["outputs"] = logits.ctypes.data
+        if [table.ndim for table in block_tables] != [2] * len(tables.groups):
+            raise ValueError(
+                f"block tables must be {len(tables.groups)} arrays [sequences, blocks]"
+            )
+        for copy in batch.copies:
+            if not 0 <= copy.group < len(self._blocks):
+                raise ValueError(f"group {copy.group} of a copy is not one of {len(self._blocks)}")
+            self._blocks[copy.group].check((copy.source, copy.target))
         with _ONE_STEP:
+            for group, table in zip(tables.groups, block_tables, strict=True):
+                group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
+            logits = self._logits
+            if len(logits_rows) > len(logits):  # beyond the plan: measurements ask for it
+                logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
+            tables.jobs[-1]["outputs"] = logits.ctypes.data
             problem = prepare(
                 tables.model,
                 tables.groups,
@@ -114,6 +120,8 @@ class CpuBackend:
             )
             if problem != SOUND:
                 raise ValueError(PROBLEMS[problem])
+            for copy in batch.copies:
+                self._blocks[copy.group].copy(copy.source, copy.target)
             run_step(
                 self._num_threads,
                 tables.model,

@@ -58,11 +58,13 @@ class BlockStore:
 
     def copy(self, source: int, target: int) -> None:
         """Copy one block over another."""
-        self._bytes[self._checked(target)] = self._bytes[self._checked(source)]
+        self.check((source, target))
+        self._bytes[target] = self._bytes[source]
 
     def read(self, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another."""
-        return b"".join(self._bytes[self._checked(block)].tobytes() for block in blocks)
+        self.check(blocks)
+        return b"".join(self._bytes[block].tobytes() for block in blocks)
 
     def write(self, blocks: Sequence[int], data: bytes) -> None:
         """The inverse of ``read``."""
@@ -71,12 +73,14 @@ class BlockStore:
                 f"{len(blocks)} blocks of {self.block_bytes} bytes cannot be filled with "
                 f"{len(data)} bytes"
             )
+        self.check(blocks)
         view = memoryview(data)
         for index, block in enumerate(blocks):
             part = view[index * self.block_bytes : (index + 1) * self.block_bytes]
-            self._bytes[self._checked(block)].data[:] = part
+            self._bytes[block].data[:] = part
 
-    def _checked(self, block: int) -> int:
-        if not 0 <= block < self.num_blocks:
-            raise ValueError(f"block {block} is not one of {self.num_blocks}")
-        return block
+    def check(self, blocks: Sequence[int]) -> None:
+        """Raise ValueError if one of ``blocks`` does not exist."""
+        for block in blocks:
+            if not 0 <= block < self.num_blocks:
+                raise ValueError(f"block {block} is not one of {self.num_blocks}")

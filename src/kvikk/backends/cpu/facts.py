@@ -15,10 +15,9 @@ DENSE_KINDS = ("F32", "F16", "BF16")
 class Product:
     """A matrix product: the tile of its weights; with an activation, gate and up in one.
 
-    A gated product's row tiles come in pairs, gate then up, and what it writes is
-    ``activation(gate)
-    * up``. With two ``parts`` a token's inputs are two neighbouring rows, and its result is the sum
-    of both rows' (see ``rows.put_inputs``).
+    A gated product's row tiles come in pairs, gate then up, and what it writes is ``up`` times the
+    activation of ``gate``. With two ``parts`` a token's inputs are two neighbouring rows, and its
+    result is the sum of both rows' (see ``rows.put_inputs``).
     """
 
     tile: Tile

@@ -1,15 +1,20 @@
 """How kernels are compiled, and where their machine code is kept.
 
 Everything compiled here goes through these decorators. Machine code lives below kvikk's cache
-folder
-in a directory named by a digest of this room's source: numba looks only at the file a kernel is
-written in, not at what that file imports, and a stale kernel must never run.
+folder in a directory named by a digest of this room's source: numba looks only at the file a kernel
+is written in, not at what that file imports, and a stale kernel must never run.
 """
 
+import atexit
 import hashlib
+import os
+import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile, mkdtemp
 from typing import Any
 
 import numba
@@ -24,8 +29,9 @@ from kvikk.files.cache_folder import cache_folder
 
 _config: Any = numba_config
 # The pool of threads: OpenMP forks in 2 µs, numba's own work queue in 90. tbb, which is never
-# reached, may put two threads' work on one, and a spin barrier between them would wait for ever.
+# reached, may put two threads' work on one (see ``threads.join_team``).
 _config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]
+_KEPT_SECONDS = 30 * 24 * 3600
 
 
 def available_threads() -> int:
@@ -43,11 +49,51 @@ def _source_digest() -> str:
 SOURCE_DIGEST = _source_digest()
 
 
+def _kernels_folder() -> Path:
+    return _writable(cache_folder() / "kernels")
+
+
+@cache
+def _writable(folder: Path) -> Path:
+    """``folder``, or where it cannot be written one that goes with this process.
+
+    Left to itself, numba would write beside the source, and would not know when that is stale.
+    """
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    passing = mkdtemp(prefix="kvikk-kernels-")
+    atexit.register(shutil.rmtree, passing, ignore_errors=True)
+    return Path(passing)
+
+
+def forget_old_kernels() -> None:
+    """Delete kernels of other sources that nobody has loaded for a month.
+
+    Another kvikk that runs them has them in memory, and would only compile them anew. What cannot
+    be deleted stays.
+    """
+    folder = _kernels_folder()
+    if not (folder / SOURCE_DIGEST).is_dir():
+        return
+    with suppress(OSError):
+        os.utime(folder / SOURCE_DIGEST)
+        for other in folder.iterdir():
+            if other.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def forget_own_kernels() -> None:
+    """Delete the kernels of this source: a file of theirs is damaged."""
+    shutil.rmtree(_kernels_folder() / SOURCE_DIGEST, ignore_errors=True)
+
+
 @contextmanager
 def _kernel_cache() -> Iterator[None]:
     """Whatever is decorated inside keeps its machine code in kvikk's folder."""
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(cache_folder() / "kernels" / SOURCE_DIGEST)
+    _config.CACHE_DIR = str(_kernels_folder() / SOURCE_DIGEST)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pickle import UnpicklingError
 
 from numba import types
 
@@ -17,7 +18,12 @@ from kvikk.backends.cpu.attention_plain import (
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
-from kvikk.backends.cpu.jit import CompileTime, compile_kernel
+from kvikk.backends.cpu.jit import (
+    CompileTime,
+    compile_kernel,
+    forget_old_kernels,
+    forget_own_kernels,
+)
 from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.multiply_avx512 import multiply_avx512
 from kvikk.backends.cpu.multiply_plain import multiply_plain
@@ -89,6 +95,18 @@ def compile_kernels(
     progress: CompileProgress = lambda name, done, total: None,
 ) -> Kernels:
     """All kernels of a decoder on one code path, each once."""
+    try:
+        kernels = _fetch_or_compile(decoder, weights, kv_dtype, path, progress)
+    except (EOFError, UnpicklingError):  # a cached file was cut short, as by a loss of power
+        forget_own_kernels()
+        kernels = _fetch_or_compile(decoder, weights, kv_dtype, path, progress)
+    forget_old_kernels()
+    return kernels
+
+
+def _fetch_or_compile(
+    decoder: Decoder, weights: WeightLayout, kv_dtype: str, path: str, progress: CompileProgress
+) -> Kernels:
     forms = _FORMS[path]
     phases = [product for phase in weights.products() for product in phase]
     products = dict.fromkeys(product.product for product in phases)

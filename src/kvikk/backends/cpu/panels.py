@@ -7,9 +7,8 @@ products share each load of a weight; the arithmetic of one token is the same in
     scales                                     float 4 * p * groups    [groups][4][M] float32
 
 The four planes of scales belong to a group of 32 inputs of one token: its scale s, then s * Σ q
-over
-all 32 integers q, over the first 16, over the last 16 (a format's minimum or zero point multiplies
-such a sum). An input is s * q, s = largest / 127.
+over all 32 integers q, over the first 16, over the last 16 (a format's minimum or zero point
+multiplies such a sum). An input is s * q, s = largest / 127.
 """
 
 import numpy as np

@@ -53,7 +53,7 @@ MODEL = _record(
     " partials partial_slots max_pieces runs"
     " private private_bytes private_integers private_scales private_dense private_row"
     " private_queries private_attention"
-    " barrier counters num_counters"
+    " meeting counters num_counters"
     " num_tokens num_runs num_logits logits_rows token_ids positions sequences",  # * this line
     "epsilon embedding_scale",
 )

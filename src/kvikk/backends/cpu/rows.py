@@ -7,7 +7,6 @@ from kvikk.backends.cpu.panels import panel_of
 from kvikk.backends.cpu.raw import (
     copy_words,
     float32s,
-    float64s,
     float_of_bits,
     float_of_half,
     int8s,
@@ -48,8 +47,8 @@ def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, de
     ``width`` is a multiple of 32. See ``panels`` for how the integers lie. In a phase of two parts,
     a token is two rows: the second is what int8 left over of the first, 250 times as fine; ``row``
     is changed. The head is such a phase: its rounding goes straight into the logits, it made a
-    third
-    of the whole model's error, and while weights come from memory the second row costs nothing.
+    third of the whole model's error, and while weights come from memory the second row costs
+    nothing.
     """
     for part in range(phase.parts if phase.integers != 0 else 0):
         place, num_places = token * phase.parts + part, num_tokens * phase.parts
@@ -93,13 +92,16 @@ def gate_row(layer, gates, ups, width, out):
 
 @inner
 def turn_angles(model, rotation, token):
-    """Cosines, then sines, of one token's angles, for all layers that rotate this way."""
+    """Cosines, then sines, of one token's angles, for all layers that rotate this way.
+
+    Angles are float32, as models were trained with (see ``Rotation``), and their cosines exact.
+    """
     count = rotation.num_angles
-    position = np.float64(int32s(model.positions, model.num_tokens)[token])
-    frequencies = float64s(rotation.inverse_frequencies, count)
+    position = np.float32(int32s(model.positions, model.num_tokens)[token])
+    frequencies = float32s(rotation.inverse_frequencies, count)
     out = float32s(rotation.rotations + token * 2 * count * 4, 2 * count)
     for i in range(count):
-        angle = position * frequencies[i]
+        angle = np.float64(np.float32(position * frequencies[i]))
         out[i], out[count + i] = np.float32(np.cos(angle)), np.float32(np.sin(angle))
 
 

@@ -25,7 +25,7 @@ from kvikk.backends.cpu.attention_rows import (
     store_query,
 )
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
-from kvikk.backends.cpu.raw import int32s, int64s
+from kvikk.backends.cpu.raw import clear_words, int32s, int64s
 from kvikk.backends.cpu.records import (
     ATTENTION_OUTPUT,
     DOWN,
@@ -50,7 +50,7 @@ from kvikk.backends.cpu.rows import (
     put_inputs,
     turn_angles,
 )
-from kvikk.backends.cpu.threads import atomic_add, atomic_load, wait_for_all
+from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wait_for_all
 
 _multiply = pointer_call(9, num_facts=1)
 # Counters lie a cache line apart.
@@ -191,8 +191,12 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch):
 
 
 @inner
-def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotations, arrivals):
+def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     model = model_table[0]
+    thread, num_threads = join_team(model.meeting, num_asked)
+    if thread < 0:
+        return
+    arrivals = 0
     num_tokens = model.num_tokens
     alone = num_tokens == 1
     own = model.private + thread * model.private_bytes
@@ -229,10 +233,10 @@ def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotati
             )
         if not alone:
             arrivals += num_threads
-            wait_for_all(model.barrier, arrivals)
+            wait_for_all(model.meeting, arrivals)
         _run_products(model, phase, jobs, integers, scales, dense, num_rows * phase.parts)
         arrivals += num_threads
-        wait_for_all(model.barrier, arrivals)
+        wait_for_all(model.meeting, arrivals)
 
         if number % PHASES_PER_LAYER == QUERY_KEY_VALUE and number <= before_few:
             index = number // PHASES_PER_LAYER
@@ -243,10 +247,10 @@ def _walk(thread, num_threads, model_table, layers, phases, jobs, groups, rotati
             if number == before_few and model.num_logits == 0:
                 return
             arrivals += num_threads
-            wait_for_all(model.barrier, arrivals)
+            wait_for_all(model.meeting, arrivals)
             _attend_items(model, layers, groups, index, number == before_few, queries, scratch)
             arrivals += num_threads
-            wait_for_all(model.barrier, arrivals)
+            wait_for_all(model.meeting, arrivals)
 
 
 # The types of ``run_step``'s arguments.
@@ -255,9 +259,7 @@ STEP_TYPES = (int64, *map(table_of, (MODEL, LAYER, PHASE, JOB, GROUP, ROTATION))
 
 @entry(parallel=True)
 def run_step(num_threads, model, layers, phases, jobs, groups, rotations):
-    """One step, by ``num_threads`` threads. The tables are those of ``records``."""
-    arrivals = atomic_load(model[0].barrier)
-    for thread in prange(num_threads):
-        _walk(
-            np.int64(thread), num_threads, model, layers, phases, jobs, groups, rotations, arrivals
-        )
+    """One step, by up to ``num_threads`` threads. The tables are those of ``records``."""
+    clear_words(model[0].meeting, MEETING_BYTES // 4)
+    for _ in prange(num_threads):
+        _walk(num_threads, model, layers, phases, jobs, groups, rotations)

@@ -6,6 +6,7 @@ microsecond; putting threads to sleep between phases would cost more than the ph
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -18,6 +19,15 @@ _WORD = ir.IntType(64)
 # barrier waits so long; on a shared one, waiting longer for a thread that does not run costs far
 # more (a tenfold of decoding speed, beside one other busy engine).
 _SPINS_BEFORE_YIELD = 2048
+# How long the first thread of a step waits for the others, some 2 ms. One that comes later, because
+# the machine is busy, is not needed; one that never comes, because the pool was given fewer threads
+# than it was asked for, must not be waited for.
+_SPINS_BEFORE_LEAVING = 40 * _SPINS_BEFORE_YIELD
+_CLOSED = 1 << 32
+
+# What threads meet by, each in a cache line: arrivals at barriers, who joined the step, how many.
+MEETING_BYTES = 3 * 64
+_JOINED, _TEAM = 64, 128
 
 
 @intrinsic
@@ -74,13 +84,43 @@ def _yield(typing_context: Any) -> Any:
 
 
 @inner
-def wait_for_all(counter, arrivals):
-    """Arrive at the barrier and wait until ``arrivals`` threads have, in all since the start."""
-    atomic_add(counter, 1)
-    spins = 0
-    while atomic_load(counter) < arrivals:
+def _spin(spins):
+    """Wait a little, after having waited ``spins`` times."""
+    if spins % _SPINS_BEFORE_YIELD == 0:
+        _yield()
+    else:
+        _pause()
+
+
+@inner
+def join_team(meeting, num_threads):
+    """Join a step that ``num_threads`` were asked to walk. Returns this thread's number and how
+    many walk; a number of -1 says that they left without it.
+
+    A pool may run fewer threads than it was asked for (OpenMP has settings for that), and then runs
+    one's work after another's: threads that wait for each other have to know who is there. The
+    first to join waits for the others, for a while, and then says how many they are.
+    """
+    number = atomic_add(meeting + _JOINED, 1)
+    if number >= _CLOSED:
+        return np.int64(-1), np.int64(0)
+    spins = 1
+    if number == 0:
+        while atomic_load(meeting + _JOINED) < num_threads and spins < _SPINS_BEFORE_LEAVING:
+            _spin(spins)
+            spins += 1
+        atomic_add(meeting + _TEAM, atomic_add(meeting + _JOINED, _CLOSED))
+    while atomic_load(meeting + _TEAM) == 0:
+        _spin(spins)
         spins += 1
-        if spins % _SPINS_BEFORE_YIELD == 0:
-            _yield()
-        else:
-            _pause()
+    return number, atomic_load(meeting + _TEAM)
+
+
+@inner
+def wait_for_all(meeting, arrivals):
+    """Arrive at the barrier and wait until ``arrivals`` threads have, in all since the start."""
+    atomic_add(meeting, 1)
+    spins = 1
+    while atomic_load(meeting) < arrivals:
+        _spin(spins)
+        spins += 1

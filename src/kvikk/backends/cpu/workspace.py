@@ -27,6 +27,7 @@ from kvikk.backends.cpu.records import (
     ROTATION,
 )
 from kvikk.backends.cpu.step import COUNTER_BYTES
+from kvikk.backends.cpu.threads import MEETING_BYTES
 from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
 from kvikk.models.decoder import Decoder, Rotation
 
@@ -89,7 +90,7 @@ class Workspace:
 
     def _place_buffers(self) -> None:
         plan, widths, decoder = self._plan, self._widths, self._decoder
-        tokens, heads = plan.max_batch_tokens, decoder.layers[0].attention
+        tokens, attentions = plan.max_batch_tokens, [layer.attention for layer in decoder.layers]
         max_pieces = -(-plan.max_context_tokens // PIECE_SLOTS)
         row_bytes = {
             "hidden": 4 * widths.hidden,
@@ -112,16 +113,16 @@ class Workspace:
         for name, size in row_bytes.items():
             self._place(name, (tokens + 1) * size)
 
-        partial_bytes = heads.num_heads * (64 + 4 * heads.head_dim)
+        partial_bytes = max(a.num_heads * (64 + 4 * a.head_dim) for a in attentions)
         self._place("partials", MAX_SPLIT_SEQUENCES * max_pieces * partial_bytes)
         items = tokens + MAX_SPLIT_SEQUENCES * max_pieces
         for index in range(len(plan.groups)):
             self._place(f"items {index}", items * ITEM_FIELDS * 8)
         self._num_counters = self._num_jobs + len(decoder.layers)
         self._place("counters", self._num_counters * COUNTER_BYTES)
-        self._place("barrier", COUNTER_BYTES)
+        self._place("meeting", MEETING_BYTES)
         for index, rotation in enumerate(self._rotations):
-            self._place(f"frequencies {index}", 8 * len(rotation.inverse_frequencies))
+            self._place(f"frequencies {index}", 4 * len(rotation.inverse_frequencies))
         logits = padded(decoder.head.rows, TILE_ROWS)
         self._place("logits", plan.max_batch_sequences * logits * 4)
 
@@ -137,13 +138,7 @@ class Workspace:
             "private_attention": private.place(
                 max(
                     4 * widths.queries,
-                    *(
-                        scratch_bytes(
-                            layer.attention.head_dim,
-                            layer.attention.num_heads // layer.attention.num_kv_heads,
-                        )
-                        for layer in decoder.layers
-                    ),
+                    *(scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) for a in attentions),
                 )
             ),
         }
@@ -316,9 +311,9 @@ class Workspace:
     def _rotation_table(self) -> Table:
         table = np.zeros(len(self._rotations), ROTATION)
         for index, (row, rotation) in enumerate(zip(table, self._rotations, strict=True)):
-            frequencies = np.asarray(rotation.inverse_frequencies, np.float64)
+            frequencies = np.asarray(rotation.inverse_frequencies, np.float32)
             offset = self._offsets[f"frequencies {index}"]
-            self.region.bytes_at(offset, frequencies.nbytes).view(np.float64)[:] = frequencies
+            self.region.bytes_at(offset, frequencies.nbytes).view(np.float32)[:] = frequencies
             row["inverse_frequencies"] = self._address(f"frequencies {index}")
             row["num_angles"] = len(frequencies)
             row["rotations"] = self._address(f"rotation {index}")
