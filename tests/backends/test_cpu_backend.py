@@ -1,6 +1,8 @@
 """The CPU backend against the reference, over shapes and tensor types; its memory; refusals."""
 
 import dataclasses
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -144,6 +146,18 @@ def test_memory_use_is_what_load_takes() -> None:
         assert num_bytes == group.elements_per_token * plan.block_size * 2
         index = plan.groups.index(group)
         assert len(backend.read(index, [0, 1])) == 2 * num_bytes
+
+
+def test_memory_is_a_process_own() -> None:
+    # What is shared with children seldom has huge pages, and with them a token takes a sixth less.
+    script = (
+        "import os; from kvikk.backends.cpu.memory import zero_bytes; memory = zero_bytes(1 << 22);"
+        "child = os.fork();"
+        "child or (memory.fill(1), os._exit(0));"
+        "os.waitpid(child, 0); print(memory.any())"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == "False\n"
 
 
 def test_blocks_written_back_elsewhere_continue_with_the_same_bits() -> None:
