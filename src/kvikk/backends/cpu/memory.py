@@ -43,8 +43,8 @@ class Region:
 
 def zero_bytes(num_bytes: int) -> NDArray[np.uint8]:
     """``num_bytes`` of zero memory at the start of a page; untouched pages take no room yet."""
-    # Private, which is not Python's default: shared memory seldom has huge pages, and a forked child
-    # would write to its parent's.
+    # Private, which is not Python's default: shared memory seldom has huge pages, and what a forked
+    # child writes would be seen by its parent.
     mapping = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if num_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         mapping.madvise(mmap.MADV_HUGEPAGE)
