@@ -140,6 +140,12 @@ def test_a_bad_prompt_in_a_batch_is_refused_before_anything_runs(llm: LLM) -> No
     assert not llm.loaded.engine.has_work
 
 
+@pytest.mark.parametrize("prompts", [[1, 2, 3], [[1, "two"]], [None], [["text"]], [[1.5]]])
+def test_what_is_neither_text_nor_token_ids_is_one_clear_line(llm: LLM, prompts: object) -> None:
+    with pytest.raises(RequestError, match="expected a text or a list of token ids"):
+        llm.generate(prompts)  # type: ignore[arg-type]
+
+
 def test_a_batch_over_the_queues_limit_leaves_nothing_of_itself_behind() -> None:
     narrow = LLM("smollm2", kv_memory_bytes=16 * MIB, max_running=1, max_queue=1, step_tokens=64)
     with pytest.raises(BusyError, match="limit"):

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from typing import Any
 
 from kvikk.backends.base import SamplingParameters
@@ -11,6 +12,7 @@ from kvikk.engine.loading import Progress, load_engine
 from kvikk.engine.options import EngineOptions
 from kvikk.engine.progress_bar import ProgressBar
 from kvikk.engine.requests import FinishReason, Generation, Output, Request, Timings, Usage
+from kvikk.errors import RequestError
 from kvikk.text.chat import require_chat_template
 
 
@@ -113,8 +115,16 @@ class LLM:
         return tuple(self.loaded.tokenizer.encode(template.render(messages), add_bos=False))
 
     def _request(self, prompt: str | Sequence[int], generation: Generation) -> Request:
-        token_ids = self.loaded.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return Request(str(next(self._ids)), tuple(token_ids), generation)
+        ids = self.loaded.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        try:
+            token_ids = tuple(map(index, ids))
+        except TypeError:
+            raise RequestError(
+                f"{prompt!r:.60} is no prompt; expected a text or a list of token ids, "
+                "and a list of those for several",
+                "prompts",
+            ) from None
+        return Request(str(next(self._ids)), token_ids, generation)
 
     def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
         """Run these requests to their ends. Whoever stops listening leaves nothing behind."""
