@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from kvikk import __version__
+from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
 from kvikk.cli.serve import serve
@@ -43,6 +44,7 @@ def _options(
 
 for _verb in (serve, generate, chat):
     app.command()(_verb)
+app.add_typer(bench)
 
 
 def main() -> NoReturn:
