@@ -21,30 +21,88 @@ class LayerKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class LayerCache:
-    """One layer's cache: elements per token, and elements per sequence that do not grow.
+class Entries:
+    """Vectors that a layer keeps beside its keys and values, one for every few tokens.
 
-    ``key_elements`` and ``value_elements`` are per token (KV heads times head size).
-    ``window_tokens`` is set for sliding and chunked layers: a sliding layer's token at position p
-    attends to positions p - window_tokens + 1 … p. ``fixed_elements`` is per sequence.
-    ``shares_with`` is the index of the layer whose cache this one reads instead of keeping its own.
+    The keys of a sparse indexer, or latents that each stand for ``tokens_per_entry`` tokens.
+    ``elements`` are those of one entry. ``packed_bytes`` is what an entry takes where it has a
+    format of its own: an indexer's key always (fp8 with its scales), a latent when the cache is of
+    the type ``fp8_ds_mla``.
+    """
+
+    elements: int
+    tokens_per_entry: int = 1
+    packed_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class StateCache:
+    """What a recurrent layer keeps of a sequence, whatever its length.
+
+    ``conv_elements`` are the last inputs of a short convolution, in the model's data type;
+    ``recurrent_elements`` the state itself, in ``recurrent_dtype``. ``num_groups`` of
+    ``group_elements`` each are the part of ``conv_elements`` that several heads share (Mamba 2's
+    groups): ranks that get no whole group keep a copy.
+    """
+
+    conv_elements: int = 0
+    recurrent_elements: int = 0
+    recurrent_dtype: str = "f32"
+    num_groups: int = 0
+    group_elements: int = 0
+
+
+@dataclass(frozen=True)
+class CrossCache:
+    """Keys and values of an encoder's output: computed once, kept as long as the sequence.
+
+    Elements are per encoder token; ``encoder_tokens`` is the most that the encoder gives.
+    """
+
+    key_elements: int
+    value_elements: int
+    encoder_tokens: int
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """One layer's cache: elements per token, and what a sequence keeps whatever its length.
+
+    ``key_elements`` and ``value_elements`` are per token, over all ``kv_heads`` heads. A latent
+    layer has one vector, in ``key_elements``, for all heads. ``window_tokens`` is set for sliding
+    and chunked layers: a sliding layer's token at position p attends to positions
+    p - window_tokens + 1 … p. ``shares_with`` is the index of the layer whose cache this one reads
+    instead of keeping its own. A layer may keep a ``state`` or a ``cross`` cache beside its keys
+    and values; one whose kind is ``state`` or ``cross`` keeps nothing else. ``packed_bytes`` is
+    what a latent takes in the type ``fp8_ds_mla``.
     """
 
     kind: LayerKind
     key_elements: int = 0
     value_elements: int = 0
     window_tokens: int | None = None
-    fixed_elements: int = 0
+    kv_heads: int = 1
     shares_with: int | None = None
+    indexer: Entries | None = None
+    compressed: Entries | None = None
+    state: StateCache | None = None
+    cross: CrossCache | None = None
+    packed_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A model's configuration, normalised to what its cache costs."""
+    """A model's configuration, normalised to what its cache costs.
+
+    ``dtype`` is the data type the model is made for, ``kv_dtype`` the one its keys and values are
+    kept in unless something else is asked for; both by the names in ``dtypes``.
+    """
 
     model_type: str
     layers: tuple[LayerCache, ...]
     context_tokens: int
+    dtype: str = "bf16"
+    kv_dtype: str = "bf16"
 
     @property
     def num_layers(self) -> int:
