@@ -22,8 +22,9 @@ from itertools import islice
 from kvikk.cache.blocks import BlockCopy, Usage
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvikk.cache.pool import BlockPool
-from kvikk.cache.prefix import longest_prefix, most_blocks, reach_blocks
+from kvikk.cache.prefix import longest_prefix, reach_blocks
 from kvikk.cache.records import FreeResult, GroupSpec, Match, OutOfBlocks, ResetResult
+from kvikk.shapes.blocks import most_blocks
 
 NOT_HELD = -1
 """A block table's entry below the window: given back, never read or written again."""

@@ -9,8 +9,7 @@ the W - 1 positions before it: the last ceil((W - 1) / B) blocks, its *reach*. W
     needed                     <------- W-1 ------>  ^ first new token
     reach                [------ 3 blocks -------]
 
-A group without a window needs them all. The same arithmetic says how many blocks of a group one
-sequence ever holds, however long it grows.
+A group without a window needs them all.
 """
 
 from collections.abc import Container, Sequence
@@ -22,21 +21,6 @@ GroupIndex = tuple[Container[bytes], int | None]
 def reach_blocks(window_tokens: int | None, block_size: int) -> int | None:
     """How many blocks before a block boundary the token after it can see; None is all."""
     return None if window_tokens is None else -(-(window_tokens - 1) // block_size)
-
-
-def most_blocks(
-    num_tokens: int, window_tokens: int | None, block_size: int, step_tokens: int
-) -> int:
-    """The most blocks of a group that a sequence of ``num_tokens`` holds at any time.
-
-    It is computed in steps of at most ``step_tokens``. With a window it then needs a step's tokens
-    and the window - 1 before them, wherever these begin: a span of n tokens touches at most
-    (n - 2) // block + 2 blocks.
-    """
-    blocks = -(-num_tokens // block_size)
-    if window_tokens is None:
-        return blocks
-    return min(blocks, (window_tokens - 1 + step_tokens - 2) // block_size + 2)
 
 
 def longest_prefix(

@@ -16,9 +16,9 @@ so that, at that length, all groups fill up together.
 from dataclasses import dataclass, replace
 
 from kvikk.backends.base import Backend, MemoryUse, Plan
-from kvikk.cache.prefix import most_blocks
 from kvikk.errors import ModelError
 from kvikk.models.decoder import Decoder
+from kvikk.shapes.blocks import most_blocks
 from kvikk.shapes.quantities import format_bytes
 
 DEFAULT_SHARE = 0.4

@@ -23,9 +23,9 @@ from operator import attrgetter
 from kvikk.backends.base import Plan
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.manager import CacheManager
-from kvikk.cache.prefix import most_blocks
 from kvikk.cache.records import OutOfBlocks
 from kvikk.engine.sequence import NO_ROW, Sequence
+from kvikk.shapes.blocks import most_blocks
 
 _BY_AGE = attrgetter("number")
 
