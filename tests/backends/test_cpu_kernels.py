@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from kvikk.backends.cpu.facts import Product
 from kvikk.backends.cpu.features import choose_path
 from kvikk.backends.cpu.jit import CompileTime, compile_kernel
-from kvikk.backends.cpu.multiply_avx512 import multiply_avx512
 from kvikk.backends.cpu.multiply_plain import multiply_plain
+from kvikk.backends.cpu.multiply_vectors import multiply_vectors
 from kvikk.backends.cpu.packing import pack
 from kvikk.backends.cpu.panels import (
     panel_of,
@@ -20,7 +20,7 @@ from kvikk.backends.cpu.panels import (
     quantize_plain,
     sum_of_squares_plain,
 )
-from kvikk.backends.cpu.panels_avx512 import quantize_avx512, sum_of_squares_avx512
+from kvikk.backends.cpu.panels_vectors import quantize_vectors, sum_of_squares_vectors
 from kvikk.backends.cpu.tiles import TILES, DenseTile
 from kvikk.files.quantization import dequantize
 from kvikk.files.tensors import Tensor
@@ -28,9 +28,9 @@ from tests.backends.random_decoders import random_tensor
 
 # The forms that this CPU can run.
 FAST = choose_path() == "avx512"
-MULTIPLY = [multiply_plain, *([multiply_avx512] if FAST else [])]
-QUANTIZE = [quantize_plain, *([quantize_avx512] if FAST else [])]
-SUM_OF_SQUARES = [sum_of_squares_plain, *([sum_of_squares_avx512] if FAST else [])]
+MULTIPLY = [multiply_plain, *([multiply_vectors] if FAST else [])]
+QUANTIZE = [quantize_plain, *([quantize_vectors] if FAST else [])]
+SUM_OF_SQUARES = [sum_of_squares_plain, *([sum_of_squares_vectors] if FAST else [])]
 Floats = NDArray[np.float32]
 
 

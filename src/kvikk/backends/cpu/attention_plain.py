@@ -1,6 +1,6 @@
 """The three steps of attention over one piece, in plain numba.
 
-Each is compiled for a ``RowTile``. ``attention_avx512`` has the fast forms.
+Each is compiled for a ``RowTile``. ``attention_vectors`` has the fast forms.
 """
 
 import numpy as np

@@ -6,15 +6,15 @@ from pickle import UnpicklingError
 
 from numba import types
 
-from kvikk.backends.cpu.attention_avx512 import (
-    softmax_row_avx512,
-    tile_scores_avx512,
-    tile_values_avx512,
-)
 from kvikk.backends.cpu.attention_plain import (
     softmax_row_plain,
     tile_scores_plain,
     tile_values_plain,
+)
+from kvikk.backends.cpu.attention_vectors import (
+    softmax_row_vectors,
+    tile_scores_vectors,
+    tile_values_vectors,
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
@@ -25,8 +25,8 @@ from kvikk.backends.cpu.jit import (
     forget_own_kernels,
 )
 from kvikk.backends.cpu.layout import WeightLayout
-from kvikk.backends.cpu.multiply_avx512 import multiply_avx512
 from kvikk.backends.cpu.multiply_plain import multiply_plain
+from kvikk.backends.cpu.multiply_vectors import multiply_vectors
 from kvikk.backends.cpu.packing import (
     PACK_INTEGERS_TYPES,
     PACK_NUMBERS_TYPES,
@@ -34,7 +34,7 @@ from kvikk.backends.cpu.packing import (
     pack_numbers,
 )
 from kvikk.backends.cpu.panels import quantize_plain, sum_of_squares_plain
-from kvikk.backends.cpu.panels_avx512 import quantize_avx512, sum_of_squares_avx512
+from kvikk.backends.cpu.panels_vectors import quantize_vectors, sum_of_squares_vectors
 from kvikk.backends.cpu.step import STEP_TYPES, run_step
 from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Decoder
@@ -69,12 +69,12 @@ class _Forms:
 
 _FORMS = {
     "avx512": _Forms(
-        quantize_avx512,
-        sum_of_squares_avx512,
-        multiply_avx512,
-        tile_scores_avx512,
-        softmax_row_avx512,
-        tile_values_avx512,
+        quantize_vectors,
+        sum_of_squares_vectors,
+        multiply_vectors,
+        tile_scores_vectors,
+        softmax_row_vectors,
+        tile_values_vectors,
     ),
     "portable": _Forms(
         quantize_plain,

@@ -66,12 +66,12 @@ def quantize_plain(values, num_groups, integers, scales, panel_tokens):
     return np.int64(0)
 
 
-def sum_of_squares_plain(values, num_registers, result):
-    """Σ of squares of ``16 * num_registers`` float32, to the float32 at ``result``.
+def sum_of_squares_plain(values, num_sixteens, result):
+    """Σ of squares of ``16 * num_sixteens`` float32, to the float32 at ``result``.
 
     Sixteen running sums, one a lane, then folded: lanes 8 apart, 4, 2, 1.
     """
-    inputs = float32s(values, 16 * num_registers)
+    inputs = float32s(values, 16 * num_sixteens)
     lanes = np.zeros(16, np.float32)
     for start in range(0, len(inputs), 16):
         for lane in range(16):

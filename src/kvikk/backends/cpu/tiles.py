@@ -44,6 +44,11 @@ class IntegerTile:
         return 0 if self.has_minimum else 1 << (self.bits - 1)
 
     @property
+    def largest(self) -> int:
+        """The largest integer."""
+        return (1 << self.bits) - 1
+
+    @property
     def extra_bits_offset(self) -> int:
         """Where the bits above the nibbles begin, in bytes."""
         return TILE_ROWS * TILE_COLUMNS // 2

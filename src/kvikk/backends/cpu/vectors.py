@@ -1,31 +1,25 @@
-"""A small vocabulary for vector code: what the AVX-512 kernels are written in.
+"""A small vocabulary for vector code: what the fast kernels are written in.
 
 A kernel here is a Python function that emits LLVM instructions, once, when it is compiled. Python's
-loops and lists unroll; ``Loop`` is a loop that runs. A register holds 16 lanes of 32 bits;
-addresses are integers and offsets are bytes, known at once (int) or at run time (a value).
+loops and lists unroll; ``Loop`` is a loop that runs. A register holds ``Vectors.lanes`` lanes of 32
+bits, as many as the CPU's registers do: 16 of AVX-512, 8 of AVX2. Tiles, panels and blocks come in
+sixteens, which are one register or ``Vectors.parts`` of them. Addresses are integers and offsets
+are bytes, known at once (int) or at run time (a value).
 
-    Words    16 lanes of 32 bits, taken as integers
-    Floats   16 lanes of float32
-
-The two instructions that matter multiply and add within a lane:
-
-    dot_bytes(sum, a, b)      sum[lane] += Σ a[lane][i] * b[lane][i],  i = 0 … 3   unsigned x signed
-    dot_bfloats(sum, a, b)    sum[lane] += Σ a[lane][i] * b[lane][i],  i = 0, 1    bfloat16
+The two products within a lane that everything here is made of are in ``dots``.
 """
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 
-LANES = 16
-REGISTER_BYTES = 64
+SIXTEEN = 16
 
 Byte, Short, Int, Word64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-Float = ir.FloatType()
+Float, Half = ir.FloatType(), ir.HalfType()
 
 
 class _BFloat16(ir.Type):  # type: ignore[misc]
@@ -43,20 +37,32 @@ class _BFloat16(ir.Type):  # type: ignore[misc]
         return hash(_BFloat16)
 
 
-Words = ir.VectorType(Int, LANES)
-Floats = ir.VectorType(Float, LANES)
-Halves = ir.VectorType(ir.HalfType(), LANES)
-Shorts = ir.VectorType(Short, LANES)
-Bytes16 = ir.VectorType(Byte, LANES)
-_BYTES = ir.VectorType(Byte, REGISTER_BYTES)
-_BFLOATS = ir.VectorType(_BFloat16(), 2 * LANES)
+BFloat = _BFloat16()
+
+
+def compiled_features(context: Any) -> frozenset[str]:
+    """What the code being compiled may use, in LLVM's words: ``avx2``, ``avx512vnni``."""
+    _, _, features = context.codegen().magic_tuple()
+    return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
 
 
 class Vectors:
-    """Emits vector instructions at one place of one function."""
+    """Emits vector instructions at one place of one function.
 
-    def __init__(self, builder: ir.IRBuilder) -> None:
+    ``lanes`` of 32 bits are a register, ``parts`` registers are sixteen lanes, and there are
+    ``num_registers`` of them.
+    """
+
+    def __init__(self, context: Any, builder: ir.IRBuilder) -> None:
         self.builder = builder
+        self.features = compiled_features(context)
+        self.lanes, self.num_registers = (16, 32) if "avx512f" in self.features else (8, 16)
+        self.parts = SIXTEEN // self.lanes
+        self._words, self._floats = self.lanes_of(Int), self.lanes_of(Float)
+
+    def lanes_of(self, kind: ir.Type) -> ir.Type:
+        """The type of as many numbers of ``kind`` as a register has lanes."""
+        return ir.VectorType(kind, self.lanes)
 
     # Numbers and addresses.
 
@@ -87,25 +93,23 @@ class Vectors:
         pointer = self.builder.inttoptr(self.add(address, offset), Byte.as_pointer())
         read, level_2, data = 0, 2, 1
         hints = [ir.Constant(Int, hint) for hint in (read, level_2, data)]
-        self._call("llvm.prefetch.p0", ir.VoidType(), pointer, *hints)
+        self.call("llvm.prefetch.p0", ir.VoidType(), pointer, *hints)
 
     # Registers from numbers.
 
     def words(self, value: int) -> ir.Value:
         """The same integer in every lane."""
-        return ir.Constant(Words, [ir.Constant(Int, value)] * LANES)
+        return ir.Constant(self._words, [ir.Constant(Int, value)] * self.lanes)
 
     def floats(self, value: float) -> ir.Value:
         """The same float in every lane."""
-        return ir.Constant(Floats, [ir.Constant(Float, value)] * LANES)
+        return ir.Constant(self._floats, [ir.Constant(Float, value)] * self.lanes)
 
     def splat(self, scalar: ir.Value) -> ir.Value:
         """A scalar in every lane; with a load before it, part of the instruction that uses it."""
-        kind = ir.VectorType(scalar.type, LANES)
-        undefined = ir.Constant(kind, ir.Undefined)
+        undefined = ir.Constant(self.lanes_of(scalar.type), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar, ir.Constant(Int, 0))
-        zeros = ir.Constant(Words, [ir.Constant(Int, 0)] * LANES)
-        return self.builder.shuffle_vector(first, undefined, zeros)
+        return self.builder.shuffle_vector(first, undefined, self.words(0))
 
     def splat_load(self, kind: ir.Type, address: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
         """The scalar at ``address + offset`` in every lane."""
@@ -115,7 +119,7 @@ class Vectors:
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """``a * b + c``, rounded once."""
-        return self._call("llvm.fma.v16f32", Floats, a, b, c)
+        return self._on_floats("fma", a, b, c)
 
     def multiply(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """``a * b``."""
@@ -123,32 +127,19 @@ class Vectors:
 
     def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The larger, lane by lane."""
-        return self._call("llvm.maxnum.v16f32", Floats, a, b)
+        return self._on_floats("maxnum", a, b)
 
     def minimum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The smaller, lane by lane."""
-        return self._call("llvm.minnum.v16f32", Floats, a, b)
+        return self._on_floats("minnum", a, b)
 
     def absolute(self, a: ir.Value) -> ir.Value:
         """``|a|``."""
-        return self._call("llvm.fabs.v16f32", Floats, a)
+        return self._on_floats("fabs", a)
 
     def rounded(self, a: ir.Value) -> ir.Value:
         """The nearest integers as floats, halves to even."""
-        return self._call("llvm.rint.v16f32", Floats, a)
-
-    def dot_bytes(self, total: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
-        """``total + Σ unsigned[4i … 4i+3] * signed[4i … 4i+3]``: four products a lane, exact."""
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        if llvm.llvm_version_info[0] >= 22:  # its operands became bytes
-            unsigned = self.builder.bitcast(unsigned, _BYTES)
-            signed = self.builder.bitcast(signed, _BYTES)
-        return self._call(name, Words, total, unsigned, signed)
-
-    def dot_bfloats(self, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        """``total + a[2i] * b[2i] + a[2i+1] * b[2i+1]``: two bfloat16 products a lane."""
-        a, b = self.builder.bitcast(a, _BFLOATS), self.builder.bitcast(b, _BFLOATS)
-        return self._call("llvm.x86.avx512bf16.dpbf16ps.512", Floats, total, a, b)
+        return self._on_floats("rint", a)
 
     def exp2(self, x: ir.Value) -> ir.Value:
         """2 to the power of x, within 2e-7, for x up to 127; x below -126 gives 2**-126.
@@ -167,46 +158,48 @@ class Vectors:
         result = self.floats(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             result = self.multiply_add(result, fraction, self.floats(coefficient))
-        exponent = self.builder.shl(self.builder.fptosi(whole, Words), self.words(23))
-        bits = self.builder.add(self.builder.bitcast(result, Words), exponent)
-        return self.builder.bitcast(bits, Floats)
+        exponent = self.builder.shl(self.builder.fptosi(whole, self._words), self.words(23))
+        bits = self.builder.add(self.builder.bitcast(result, self._words), exponent)
+        return self.builder.bitcast(bits, self._floats)
 
-    def bfloats(self, x: ir.Value) -> ir.Value:
-        """Round to bfloat16, halves to even: ``Shorts``."""
-        kind = ir.VectorType(_BFloat16(), LANES)
-        return self.builder.bitcast(
-            self._call("llvm.x86.avx512bf16.cvtneps2bf16.512", kind, x), Shorts
-        )
+    # Across sixteen lanes, in a fixed order whatever a register holds: those 8 apart, 4, 2, 1.
 
-    def floats_of_bfloats(self, x: ir.Value) -> ir.Value:
-        """``Shorts`` that hold bfloat16, as floats; exact."""
-        wide = self.builder.zext(x, Words)
-        return self.builder.bitcast(self.builder.shl(wide, self.words(16)), Floats)
+    def sum(self, sixteen: Sequence[ir.Value]) -> ir.Value:
+        """The sum of sixteen lanes."""
+        are_floats = sixteen[0].type == self._floats
+        return self._fold(sixteen, self.builder.fadd if are_floats else self.builder.add)
 
-    # Across the lanes, in a fixed order: halves, quarters, eighths, pairs.
+    def largest(self, sixteen: Sequence[ir.Value]) -> ir.Value:
+        """The largest of sixteen lanes."""
+        return self._fold(sixteen, self.maximum)
 
-    def sum(self, x: ir.Value) -> ir.Value:
-        """The sum of all lanes."""
-        return self._fold(x, self.builder.fadd if x.type == Floats else self.builder.add)
-
-    def largest(self, x: ir.Value) -> ir.Value:
-        """The largest lane."""
-        return self._fold(x, self.maximum)
-
-    def _fold(self, x: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    def _fold(
+        self, sixteen: Sequence[ir.Value], join: Callable[[ir.Value, ir.Value], ir.Value]
+    ) -> ir.Value:
+        while len(sixteen) > 1:
+            half = len(sixteen) // 2
+            sixteen = [join(a, b) for a, b in zip(sixteen[:half], sixteen[half:], strict=True)]
+        (x,) = sixteen
         undefined = ir.Constant(x.type, ir.Undefined)
-        for distance in (8, 4, 2, 1):
-            order = [ir.Constant(Int, (lane + distance) % LANES) for lane in range(LANES)]
-            x = join(x, self.builder.shuffle_vector(x, undefined, ir.Constant(Words, order)))
+        distance = self.lanes // 2
+        while distance > 0:
+            order = [(lane + distance) % self.lanes for lane in range(self.lanes)]
+            places = ir.Constant(self._words, [ir.Constant(Int, place) for place in order])
+            x = join(x, self.builder.shuffle_vector(x, undefined, places))
+            distance //= 2
         return self.builder.extract_element(x, ir.Constant(Int, 0))
+
+    def call(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+        """Call one of LLVM's intrinsics by its name."""
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments)
 
     def _word(self, value: ir.Value | int) -> ir.Value:
         return self.integer(value) if isinstance(value, int) else value
 
-    def _call(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        kind = ir.FunctionType(result, [argument.type for argument in arguments])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(function, arguments)
+    def _on_floats(self, name: str, *arguments: ir.Value) -> ir.Value:
+        return self.call(f"llvm.{name}.v{self.lanes}f32", self._floats, *arguments)
 
 
 class Loop:

@@ -1,8 +1,9 @@
-"""The three steps of attention over one piece, with AVX-512 and its bfloat16 dot product.
+"""The three steps of attention over one piece, in vector instructions.
 
-A register of keys is one word of 16 slots: multiplied by that word of a query in every lane it adds
-to 16 scores. A register of values is 16 words of one slot (or pair of slots): multiplied by that
-slot's weight in every lane it adds to 16 elements of the result. Nothing is added across lanes.
+A register of keys is one word of 16 slots (or of 8, where registers are half as wide): multiplied
+by that word of a query in every lane it adds to 16 scores. A register of values is 16 words of one
+slot (or pair of slots): multiplied by that slot's weight in every lane it adds to 16 elements of
+the result. Nothing is added across lanes.
 """
 
 from typing import Any
@@ -11,23 +12,24 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from kvikk.backends.cpu.dots import bfloats_of_floats, dot_bfloats, floats_of_bfloats
 from kvikk.backends.cpu.facts import RowTile
-from kvikk.backends.cpu.vectors import Floats, Int, Loop, Vectors, Word64, Words
+from kvikk.backends.cpu.vectors import Float, Int, Loop, Vectors, Word64
 
 _SLOTS = 16
 _PIECE_SLOTS = 256
 _LOOKAHEAD = 4
 _UNROLLED_WORDS = 16
-# Registers that hold sums; the other eight are for values and weights.
-_SUM_REGISTERS = 24
+# Registers that do not hold sums: for values and weights.
+_OTHER_REGISTERS = 8
 
 
 def _dot(v: Vectors, tile: RowTile, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """``total`` plus the dot products of the words of a and b; ``Words`` that hold numbers."""
+    """``total`` plus the dot products of the words of a and b."""
     if tile.kv_dtype == "bf16":
-        return v.dot_bfloats(total, a, b)
-    builder = v.builder
-    return v.multiply_add(builder.bitcast(a, Floats), builder.bitcast(b, Floats), total)
+        return dot_bfloats(v, total, a, b)
+    a, b = (v.builder.bitcast(words, total.type) for words in (a, b))
+    return v.multiply_add(a, b, total)
 
 
 @intrinsic
@@ -45,8 +47,9 @@ def _tile_scores(
     words = facts.head_dim // facts.elements_per_word
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        v = Vectors(builder)
+        v = Vectors(context, builder)
         queries, addresses, num_sub_blocks, value_offset, scores = arguments[1:]
+        num_loops = v.integer(words // _UNROLLED_WORDS)
         with Loop(v, num_sub_blocks, []) as sub_block:
             entry = v.add(addresses, v.times(sub_block.index, 8))
             keys = v.load(Word64, entry)
@@ -57,19 +60,21 @@ def _tile_scores(
             more_keys = builder.icmp_signed("<", beyond, v.integer(0))
             values = builder.select(more_keys, keys, values)
             fetched = builder.select(more_keys, v.load(Word64, entry, 8 * _LOOKAHEAD), values)
-            with Loop(v, v.integer(words // _UNROLLED_WORDS), [v.floats(0.0)] * facts.rows) as part:
-                key_part = v.add(keys, v.times(part.index, 64 * _UNROLLED_WORDS))
-                fetched_part = v.add(fetched, v.times(part.index, 64 * _UNROLLED_WORDS))
-                query_part = v.add(queries, v.times(part.index, 4 * _UNROLLED_WORDS))
-                for word in range(_UNROLLED_WORDS):
-                    key = v.load(Words, key_part, 64 * word)
-                    v.prefetch(fetched_part, 64 * word)
-                    for row in range(facts.rows):
-                        query = v.splat_load(Int, query_part, 4 * (row * words + word))
-                        part.carried[row] = _dot(v, facts, part.carried[row], key, query)
-            out = v.add(scores, v.times(sub_block.index, 64))
-            for row in range(facts.rows):
-                v.store(part.carried[row], out, 4 * _PIECE_SLOTS * row)
+            for part in range(v.parts):
+                with Loop(v, num_loops, [v.floats(0.0)] * facts.rows) as loop:
+                    key_words = v.add(keys, v.times(loop.index, 64 * _UNROLLED_WORDS))
+                    fetched_part = v.add(fetched, v.times(loop.index, 64 * _UNROLLED_WORDS))
+                    query_words = v.add(queries, v.times(loop.index, 4 * _UNROLLED_WORDS))
+                    for word in range(_UNROLLED_WORDS):
+                        key = v.load(v.lanes_of(Int), key_words, 64 * word + 4 * v.lanes * part)
+                        if part == 0:
+                            v.prefetch(fetched_part, 64 * word)
+                        for row in range(facts.rows):
+                            query = v.splat_load(Int, query_words, 4 * (row * words + word))
+                            loop.carried[row] = _dot(v, facts, loop.carried[row], key, query)
+                out = v.add(scores, v.times(sub_block.index, 64))
+                for row in range(facts.rows):
+                    v.store(loop.carried[row], out, 4 * (_PIECE_SLOTS * row + v.lanes * part))
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 5), emit
@@ -90,36 +95,41 @@ def _softmax_row(
     facts: RowTile = tile.value
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        v = Vectors(builder)
+        v = Vectors(context, builder)
         scores, num_sub_blocks, low, high, weights, seen = arguments[1:]
         low, high = (v.splat(builder.trunc(limit, Int)) for limit in (low, high))
-        lane = ir.Constant(Words, [ir.Constant(Int, i) for i in range(_SLOTS)])
+        lane = ir.Constant(low.type, [ir.Constant(Int, i) for i in range(v.lanes)])
 
         def is_seen(index: ir.Value) -> ir.Value:
-            slot = builder.add(v.splat(builder.trunc(v.times(index, _SLOTS), Int)), lane)
+            slot = builder.add(v.splat(builder.trunc(v.times(index, v.lanes), Int)), lane)
             return builder.and_(
                 builder.icmp_signed(">=", slot, low), builder.icmp_signed("<", slot, high)
             )
 
-        with Loop(v, num_sub_blocks, [v.floats(-1e30)]) as loop:
-            score = v.load(Floats, scores, v.times(loop.index, 64))
-            score = builder.select(is_seen(loop.index), score, v.floats(-1e30))
-            loop.carried = [v.maximum(loop.carried[0], score)]
-        largest = v.largest(loop.carried[0])
+        def score_of(index: ir.Value) -> ir.Value:
+            return v.load(v.lanes_of(Float), scores, v.times(index, 4 * v.lanes))
+
+        with Loop(v, num_sub_blocks, [v.floats(-1e30)] * v.parts) as loop:
+            for part in range(v.parts):
+                index = v.add(v.times(loop.index, v.parts), part)
+                score = builder.select(is_seen(index), score_of(index), v.floats(-1e30))
+                loop.carried[part] = v.maximum(loop.carried[part], score)
+        largest = v.largest(loop.carried)
         largest_everywhere = v.splat(largest)
-        with Loop(v, num_sub_blocks, [v.floats(0.0)]) as loop:
-            score = v.load(Floats, scores, v.times(loop.index, 64))
-            power = v.exp2(builder.fsub(score, largest_everywhere))
-            weight = builder.select(is_seen(loop.index), power, v.floats(0.0))
-            if facts.kv_dtype == "bf16":
-                rounded = v.bfloats(weight)
-                v.store(rounded, weights, v.times(loop.index, 32))
-                weight = v.floats_of_bfloats(rounded)
-            else:
-                v.store(weight, weights, v.times(loop.index, 64))
-            loop.carried = [builder.fadd(loop.carried[0], weight)]
+        with Loop(v, num_sub_blocks, [v.floats(0.0)] * v.parts) as loop:
+            for part in range(v.parts):
+                index = v.add(v.times(loop.index, v.parts), part)
+                power = v.exp2(builder.fsub(score_of(index), largest_everywhere))
+                weight = builder.select(is_seen(index), power, v.floats(0.0))
+                if facts.kv_dtype == "bf16":
+                    rounded = bfloats_of_floats(v, weight)
+                    v.store(rounded, weights, v.times(index, 2 * v.lanes))
+                    weight = floats_of_bfloats(v, rounded)
+                else:
+                    v.store(weight, weights, v.times(index, 4 * v.lanes))
+                loop.carried[part] = builder.fadd(loop.carried[part], weight)
         v.store(largest, seen)
-        v.store(v.sum(loop.carried[0]), seen, 4)
+        v.store(v.sum(loop.carried), seen, 4)
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 6), emit
@@ -137,14 +147,14 @@ def _tile_values(
 ) -> Any:
     """See ``attention_plain.tile_values_plain``. A slice of the columns at a time."""
     facts: RowTile = tile.value
-    registers = facts.head_dim // _SLOTS
-    limit = _SUM_REGISTERS // facts.rows
-    width = max(n for n in range(1, limit + 1) if registers % n == 0)
     units = _SLOTS // facts.elements_per_word
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        v = Vectors(builder)
+        v = Vectors(context, builder)
         addresses, num_sub_blocks, value_offset, weights, totals = arguments[1:]
+        registers = facts.head_dim // v.lanes
+        limit = (v.num_registers - _OTHER_REGISTERS) // facts.rows
+        width = max(n for n in range(1, limit + 1) if registers % n == 0)
         for first in range(0, registers, width):
             with Loop(v, num_sub_blocks, [v.floats(0.0)] * (facts.rows * width)) as loop:
                 sums = loop.carried
@@ -153,10 +163,13 @@ def _tile_values(
                 fetched = v.add(v.load(Word64, entry, 8 * _LOOKAHEAD), value_offset)
                 row_weights = v.add(weights, v.times(loop.index, 4 * units))
                 for unit in range(units):
-                    offsets = [64 * (unit * registers + first + i) for i in range(width)]
-                    columns = [v.load(Words, values, offset) for offset in offsets]
+                    offsets = [
+                        4 * (unit * facts.head_dim + v.lanes * (first + i)) for i in range(width)
+                    ]
+                    columns = [v.load(v.lanes_of(Int), values, offset) for offset in offsets]
                     for offset in offsets:
-                        v.prefetch(fetched, offset)
+                        if offset % 64 == 0:
+                            v.prefetch(fetched, offset)
                     for row in range(facts.rows):
                         weight = v.splat_load(Int, row_weights, 4 * (_PIECE_SLOTS * row + unit))
                         for i in range(width):
@@ -164,23 +177,23 @@ def _tile_values(
                             sums[place] = _dot(v, facts, sums[place], columns[i], weight)
             for row in range(facts.rows):
                 for i in range(width):
-                    offset = 4 * facts.head_dim * row + 64 * (first + i)
+                    offset = 4 * (facts.head_dim * row + v.lanes * (first + i))
                     v.store(loop.carried[row * width + i], totals, offset)
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 5), emit
 
 
-def tile_scores_avx512(tile, queries, addresses, num_sub_blocks, value_offset, scores):
+def tile_scores_vectors(tile, queries, addresses, num_sub_blocks, value_offset, scores):
     """The twin of ``tile_scores_plain``."""
     return _tile_scores(tile, queries, addresses, num_sub_blocks, value_offset, scores)
 
 
-def softmax_row_avx512(tile, scores, num_sub_blocks, low, high, weights, seen):
+def softmax_row_vectors(tile, scores, num_sub_blocks, low, high, weights, seen):
     """The twin of ``softmax_row_plain``."""
     return _softmax_row(tile, scores, num_sub_blocks, low, high, weights, seen)
 
 
-def tile_values_avx512(tile, addresses, num_sub_blocks, value_offset, weights, totals):
+def tile_values_vectors(tile, addresses, num_sub_blocks, value_offset, weights, totals):
     """The twin of ``tile_values_plain``."""
     return _tile_values(tile, addresses, num_sub_blocks, value_offset, weights, totals)

@@ -1,0 +1,277 @@
+"""Matrix products in vector instructions: a tile of 16 rows times some tokens, in registers.
+
+One running sum of 16 rows a token. For each group of 32 inputs the tile's integers are spread to
+eight registers once; each token then costs eight byte dot products, whose second operand is four of
+its inputs in every lane, and two or three float operations:
+
+    sum += (scale * s) * Σ integer * q      exact in 32 bits before it is scaled
+    sum += minimum * (s * Σ q)              or  -zero_point * scale  for a minimum
+
+Where registers have 8 lanes, a tile is done in two halves, each with its own eight registers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kvikk.backends.cpu.dots import dot_bytes, floats_of_bfloats
+from kvikk.backends.cpu.facts import (
+    Product,
+    product_input_bytes,
+    product_parts,
+    product_row_tile_bytes,
+)
+from kvikk.backends.cpu.panels import SCALE_PLANES, panel_size
+from kvikk.backends.cpu.tiles import DenseTile, IntegerTile
+from kvikk.backends.cpu.vectors import Float, Half, Int, Loop, Short, Vectors
+
+# How far ahead of its use a weight is asked for: memory answers in about 100 ns.
+_PREFETCH_BYTES = 2048
+# Tokens that share a load of weights, by lanes: their sums and eight words fill the registers.
+_TOKENS_AT_ONCE = {16: 16, 8: 4}
+# A running sum of as many rows as a register has lanes, for each token.
+Sums = list[ir.Value]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where the inputs of some neighbours in a panel of ``size`` tokens lie; see ``panels``."""
+
+    size: ir.Value
+    num_groups: ir.Value
+    inputs: ir.Value
+    scales: ir.Value
+
+
+def _words(v: Vectors, tile: IntegerTile, address: ir.Value) -> list[ir.Value]:
+    """The tile's integers as eight registers of bytes: word 0 … 7 of as many rows as fit."""
+    builder = v.builder
+    kind = v.lanes_of(Int)
+    if tile.bits == 8:
+        return [v.load(kind, address, 64 * word) for word in range(8)]
+    packed = [v.load(kind, address, 64 * word) for word in range(4)]
+    nibble = v.words(0x0F0F0F0F)
+    words = [builder.and_(x, nibble) for x in packed]
+    words += [builder.and_(builder.lshr(x, v.words(4)), nibble) for x in packed]
+    extra_bits = tile.bits - 4
+    words_per_register = 8 // extra_bits if extra_bits else 0
+    for word in range(8 if extra_bits else 0):
+        register, place = divmod(word, words_per_register)
+        upper = v.load(kind, address, tile.extra_bits_offset + 64 * register)
+        shift = 4 - extra_bits * place  # from bit ``extra_bits * place`` of each byte to bit 4
+        if shift >= 0:
+            upper = builder.shl(upper, v.words(shift))
+        else:
+            upper = builder.lshr(upper, v.words(-shift))
+        mask = v.words(0x10101010 if extra_bits == 1 else 0x30303030)
+        words[word] = builder.or_(words[word], builder.and_(upper, mask))
+    return words
+
+
+def _add_integer_tile(
+    v: Vectors,
+    tile: IntegerTile,
+    address: ir.Value,
+    part: int,
+    lanes: ir.Value,
+    planes: Sequence[ir.Value],
+    sums: Sums,
+) -> None:
+    """Part ``part`` of a tile's rows times some tokens of a panel, to each one's sum.
+
+    ``lanes`` is the address of the first token's integers, ``planes`` are those of its scales.
+    """
+    builder = v.builder
+    words = _words(v, tile, v.add(address, 4 * v.lanes * part))
+
+    def halves(offset: int) -> ir.Value:
+        numbers = v.load(v.lanes_of(Half), address, offset + 2 * v.lanes * part)
+        return builder.fpext(numbers, v.lanes_of(Float))
+
+    row_scales = [halves(tile.scales_offset + 32 * i) for i in range(tile.num_scales)]
+    if tile.has_minimum:
+        minima = [halves(tile.minima_offset)]
+    else:
+        minima = [v.multiply(x, v.floats(-float(tile.zero_point))) for x in row_scales]
+    words_per_scale = 8 // tile.num_scales
+    for token, total in enumerate(sums):
+        scale = v.splat_load(Float, planes[0], 4 * token)
+        for i, row_scale in enumerate(row_scales):
+            own = range(i * words_per_scale, (i + 1) * words_per_scale)
+            four_inputs = [v.splat_load(Int, lanes, 32 * token + 4 * word) for word in own]
+            dot = dot_bytes(v, [words[word] for word in own], four_inputs, tile.largest)
+            product = builder.sitofp(dot, v.lanes_of(Float))
+            total = v.multiply_add(product, v.multiply(row_scale, scale), total)
+        for i, minimum in enumerate(minima):
+            plane = planes[1 if tile.num_scales == 1 else 2 + i]
+            total = v.multiply_add(minimum, v.splat_load(Float, plane, 4 * token), total)
+        sums[token] = total
+
+
+def _integer_sums(
+    v: Vectors,
+    tile: IntegerTile,
+    parts: Sequence[int],
+    tokens: int,
+    weights: ir.Value,
+    panel: Panel,
+) -> list[Sums]:
+    """For some parts of 16 rows, the sums of each of ``tokens`` tokens."""
+    with Loop(v, panel.num_groups, [v.floats(0.0)] * (len(parts) * tokens)) as loop:
+        address = v.add(weights, v.times(loop.index, tile.num_bytes))
+        place = v.times(loop.index, panel.size)
+        lanes = v.add(panel.inputs, v.times(place, 32))
+        plane_bytes = v.times(panel.size, 4)
+        planes = [v.add(panel.scales, v.times(place, 16))]
+        for _ in range(1, SCALE_PLANES):
+            planes.append(v.add(planes[-1], plane_bytes))
+        if 0 in parts:
+            for offset in range(0, tile.num_bytes, 64):
+                v.prefetch(address, _PREFETCH_BYTES + offset)
+        sums = [loop.carried[i * tokens : (i + 1) * tokens] for i in range(len(parts))]
+        for part, part_sums in zip(parts, sums, strict=True):
+            _add_integer_tile(v, tile, address, part, lanes, planes, part_sums)
+        loop.carried = [total for part_sums in sums for total in part_sums]
+    return [loop.carried[i * tokens : (i + 1) * tokens] for i in range(len(parts))]
+
+
+def _dense_sums(
+    v: Vectors, tile: DenseTile, tokens: int, weights: ir.Value, panel: Panel
+) -> list[Sums]:
+    """The same for dense tiles and float32 inputs ``[tokens][columns]``: one fma a column."""
+    row_bytes = v.times(panel.num_groups, 128)
+    rows = [v.add(panel.inputs, v.times(row_bytes, token)) for token in range(tokens)]
+    column_bytes = 16 * tile.element_bytes
+    with Loop(v, panel.num_groups, [v.floats(0.0)] * (v.parts * tokens)) as loop:
+        address = v.add(weights, v.times(loop.index, tile.num_bytes))
+        for column in range(32):
+            place = column * column_bytes
+            if place % 64 == 0:
+                v.prefetch(address, _PREFETCH_BYTES + place)
+            columns = [
+                _dense_weights(v, tile, address, place + v.lanes * part * tile.element_bytes)
+                for part in range(v.parts)
+            ]
+            for token in range(tokens):
+                offset = v.add(v.times(loop.index, 128), 4 * column)
+                value = v.splat_load(Float, rows[token], offset)
+                for part, weight in enumerate(columns):
+                    total = loop.carried[part * tokens + token]
+                    loop.carried[part * tokens + token] = v.multiply_add(weight, value, total)
+    return [loop.carried[part * tokens : (part + 1) * tokens] for part in range(v.parts)]
+
+
+def _dense_weights(v: Vectors, tile: DenseTile, address: ir.Value, offset: int) -> ir.Value:
+    """A register of a dense tile, as floats."""
+    if tile.dtype == "F32":
+        return v.load(v.lanes_of(Float), address, offset)
+    if tile.dtype == "F16":
+        halves = v.load(v.lanes_of(Half), address, offset)
+        return v.builder.fpext(halves, v.lanes_of(Float))
+    return floats_of_bfloats(v, v.load(v.lanes_of(Short), address, offset))
+
+
+def _gate(v: Vectors, activation: str, gate: ir.Value, up: ir.Value) -> ir.Value:
+    """``activation(gate) * up``; both activations are gate times a logistic function."""
+    builder = v.builder
+    argument = gate
+    if activation == "gelu_tanh":  # (1 + tanh u) / 2 = logistic(2u)
+        cube = v.multiply(v.multiply(gate, gate), gate)
+        argument = v.multiply_add(cube, v.floats(0.044715), gate)
+        argument = v.multiply(argument, v.floats(2 * 0.7978845608028654))
+    exponent = v.multiply(argument, v.floats(-1.4426950408889634))
+    power = v.exp2(v.minimum(exponent, v.floats(126.0)))
+    return v.multiply(builder.fdiv(gate, builder.fadd(power, v.floats(1.0))), up)
+
+
+@intrinsic
+def _tile_times_panel(
+    typing_context: Any,
+    product: Any,
+    size: Any,
+    weights: Any,
+    num_groups: Any,
+    inputs: Any,
+    scales: Any,
+    outputs: Any,
+    output_bytes: Any,
+) -> Any:
+    """One row tile (or a pair, gate and up) times a panel of ``size`` tokens, to ``outputs``."""
+    facts: Product = product.value
+    tile = facts.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        v = Vectors(context, builder)
+        size, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[1:]
+        all_parts = range(v.parts)
+
+        def tile_sums(tokens: int, address: ir.Value, panel: Panel) -> list[Sums]:
+            if isinstance(tile, DenseTile):
+                return _dense_sums(v, tile, tokens, address, panel)
+            if tokens < 4:
+                return _integer_sums(v, tile, all_parts, tokens, address, panel)
+            return [
+                sums
+                for part in all_parts
+                for sums in _integer_sums(v, tile, [part], tokens, address, panel)
+            ]
+
+        def run(tokens: int, first: ir.Value) -> None:
+            """Tokens ``first`` … ``first + tokens - 1`` of the panel."""
+            token_bytes = v.times(num_groups, 128) if isinstance(tile, DenseTile) else 32
+            panel = Panel(
+                size,
+                num_groups,
+                v.add(inputs, v.times(first, token_bytes)),
+                v.add(scales, v.times(first, 4)),
+            )
+            results = tile_sums(tokens, weights, panel)
+            if facts.activation is not None:
+                ups = tile_sums(tokens, v.add(weights, v.times(num_groups, tile.num_bytes)), panel)
+                for sums, up_sums in zip(results, ups, strict=True):
+                    pairs = zip(sums, up_sums, strict=True)
+                    sums[:] = [_gate(v, facts.activation, gate, up) for gate, up in pairs]
+            for part, sums in enumerate(results):
+                if facts.parts == 2:
+                    pairs = zip(sums[::2], sums[1::2], strict=True)
+                    sums = [builder.fadd(first_row, second) for first_row, second in pairs]
+                row = builder.udiv(first, v.integer(facts.parts))
+                out = v.add(outputs, v.times(row, output_bytes))
+                for token, total in enumerate(sums):
+                    place = v.add(v.times(output_bytes, token), 4 * v.lanes * part)
+                    v.store(total, out, place)
+
+        at_once = _TOKENS_AT_ONCE[v.lanes]
+        # Panels of a product in two parts are never single.
+        for tokens in (16, 8, 4, 2, 1)[: 5 if facts.parts == 1 else 4]:
+            if tokens <= at_once:
+                fits = ">=" if tokens == at_once else "=="
+                with builder.if_then(builder.icmp_unsigned(fits, size, v.integer(tokens))):
+                    count = builder.udiv(size, v.integer(tokens))
+                    with Loop(v, count, []) as loop:
+                        run(tokens, v.times(loop.index, tokens))
+        return v.integer(0)
+
+    return types.int64(product, *[types.int64] * 7), emit
+
+
+def multiply_vectors(
+    product, weights, groups, first_tile, last_tile, inputs, scales, tokens, outputs, output_bytes
+):
+    """Row tiles ``first_tile … last_tile - 1`` times all tokens. See ``multiply_plain``."""
+    input_bytes = 32 * groups * product_input_bytes(product)
+    for tile in range(first_tile, last_tile):
+        address = weights + tile * groups * product_row_tile_bytes(product)
+        token = 0
+        while token < tokens:
+            size = panel_size(tokens - token)
+            x, s = inputs + token * input_bytes, scales + token * groups * 16
+            out = outputs + token // product_parts(product) * output_bytes + tile * 64
+            _tile_times_panel(product, size, address, groups, x, s, out, output_bytes)
+            token += size
+    return np.int64(0)
