@@ -39,6 +39,7 @@ def chat(
     kv_memory: options.KvMemory = None,
     kv_dtype: options.KvDtype = None,
     max_context: options.MaxContext = None,
+    no_speculation: options.NoSpeculation = False,
     chat_template: options.ChatTemplate = None,
 ) -> None:
     """Talk with a model, here or on a server. /reset begins anew, /quit or Ctrl-D ends."""
@@ -59,6 +60,7 @@ def chat(
                 kv_memory=kv_memory,
                 kv_dtype=kv_dtype,
                 max_context=max_context,
+                speculation=not no_speculation,
                 chat_template=chat_template,
             ),
             parameters,

@@ -46,6 +46,7 @@ def generate(
     kv_memory: options.KvMemory = None,
     kv_dtype: options.KvDtype = None,
     max_context: options.MaxContext = None,
+    no_speculation: options.NoSpeculation = False,
     chat_template: options.ChatTemplate = None,
     as_json: options.Json = False,
 ) -> None:
@@ -67,6 +68,7 @@ def generate(
                 kv_memory=kv_memory,
                 kv_dtype=kv_dtype,
                 max_context=max_context,
+                speculation=not no_speculation,
                 chat_template=chat_template,
                 use_cache=not no_cache,
             ),

@@ -36,6 +36,10 @@ MaxContext = Annotated[
 NoPrefixCache = Annotated[
     bool, typer.Option("--no-prefix-cache", help="Share nothing between requests.")
 ]
+NoSpeculation = Annotated[
+    bool,
+    typer.Option("--no-speculation", help="Guess no tokens ahead; answers are the same, slower."),
+]
 ChatTemplate = Annotated[
     Path | None, typer.Option(help="A Jinja file to use instead of the model's own template.")
 ]

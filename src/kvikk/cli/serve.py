@@ -18,6 +18,7 @@ def serve(
     block_size: options.BlockSize = 32,
     max_context: options.MaxContext = None,
     no_prefix_cache: options.NoPrefixCache = False,
+    no_speculation: options.NoSpeculation = False,
     chat_template: options.ChatTemplate = None,
     step_tokens: Annotated[
         int,
@@ -59,6 +60,7 @@ def serve(
         block_size=block_size,
         max_context=max_context,
         prefix_caching=not no_prefix_cache,
+        speculation=not no_speculation,
         chat_template=chat_template,
         step_tokens=step_tokens,
         max_running=max_running,

@@ -32,7 +32,7 @@ class BatchBuilder:
         self._counting = np.arange(plan.max_context_tokens + 1, dtype=np.int32)
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
-        """The next ``count`` tokens of each sequence; logits where known tokens end."""
+        """The next ``count`` tokens of each sequence; logits from the last known token on."""
         stop = 0
         num_logits = 0
         longest = 0
@@ -46,12 +46,19 @@ class BatchBuilder:
                 self._positions[start] = first
                 self._sequence_rows[start] = index
             else:
-                self._token_ids[start:stop] = sequence.token_ids[first:last]
+                token_ids = sequence.token_ids
+                if sequence.draft:
+                    self._token_ids[start:stop] = token_ids[first:] + sequence.draft
+                else:
+                    self._token_ids[start:stop] = token_ids[first:last]
                 self._positions[start:stop] = self._counting[first:last]
                 self._sequence_rows[start:stop] = index
-            if last == len(sequence.token_ids):
-                self._logits_rows[num_logits] = stop - 1
-                num_logits += 1
+            if last >= len(sequence.token_ids):
+                wanted = 1 + len(sequence.draft)
+                self._logits_rows[num_logits : num_logits + wanted] = self._counting[
+                    stop - wanted : stop
+                ]
+                num_logits += wanted
             longest = max(longest, last)
             if sequence.table_changed:
                 self._rewrite(sequence)

@@ -8,9 +8,6 @@ import logging
 import time
 from collections import Counter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvikk.backends.base import Backend, Plan
 from kvikk.backends.sampling import LogitsError
 from kvikk.cache.keys import KeyChain, root_key
@@ -19,9 +16,11 @@ from kvikk.cache.records import GroupSpec, ResetResult
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.batching import BatchBuilder
 from kvikk.engine.chance import draw_seed
+from kvikk.engine.choosing import choose
 from kvikk.engine.requests import FinishReason, Output, Request
-from kvikk.engine.scheduler import Scheduler, Step
+from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
+from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
 from kvikk.errors import BusyError, RequestError
 from kvikk.text.tokenizer import Tokenizer
@@ -36,7 +35,7 @@ class Engine:
     below ``vocabulary_size``. ``tokenizer`` None gives tokens without text. ``step_tokens`` is the
     budget of one step, ``max_queue`` how many requests may wait beyond ``max_running``. Without
     ``use_cache`` all keys and values are forgotten after each token and computed again for the
-    next: what generation costs where nobody keeps them.
+    next: what generation costs where nobody keeps them. ``speculation`` None guesses nothing ahead.
     """
 
     def __init__(
@@ -52,6 +51,7 @@ class Engine:
         step_tokens: int = 256,
         max_running: int = 64,
         max_queue: int = 256,
+        speculation: Speculation | None = None,
     ) -> None:
         assert max_running <= step_tokens <= plan.max_batch_tokens
         assert max_running <= plan.max_batch_sequences
@@ -72,8 +72,14 @@ class Engine:
         self._model_digest = model_digest
         self._vocabulary_size = vocabulary_size
         self._end_token_ids = frozenset() if tokenizer is None else tokenizer.eos_token_ids
+        # Without a cache a guess would have to be computed with everything before it.
+        self._speculation = speculation if use_cache else None
         self._scheduler = Scheduler(
-            self.cache, plan, step_tokens=step_tokens, max_running=max_running
+            self.cache,
+            plan,
+            step_tokens=step_tokens,
+            max_running=max_running,
+            speculation=self._speculation,
         )
         self._batches = BatchBuilder(plan, self.cache)
         self._sequences: dict[str, Sequence] = {}
@@ -121,15 +127,21 @@ class Engine:
         generation = request.generation
         room = self.max_context_tokens - len(request.prompt_token_ids)
         answer_tokens = room if generation.max_tokens is None else min(generation.max_tokens, room)
+        max_tokens = len(request.prompt_token_ids) + answer_tokens
         model_ends = frozenset() if generation.ignore_eos else self._end_token_ids
         sequence = Sequence(
             self._arrivals,
             request,
-            max_tokens=len(request.prompt_token_ids) + answer_tokens,
+            max_tokens=max_tokens,
             seed=draw_seed() if generation.seed is None else generation.seed,
             end_token_ids=model_ends.union(generation.stop_token_ids),
             keys=self._key_chain(request.salt),
             text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation.stop),
+            drafter=(
+                None
+                if self._speculation is None
+                else self._speculation.drafter(request, max_tokens)
+            ),
             arrived_s=time.monotonic() if arrived_s is None else arrived_s,
         )
         self._arrivals += 1
@@ -165,13 +177,32 @@ class Engine:
         self._totals["preemptions"] += len(step.preempted)
         self._totals["computed_tokens"] += sum(step.chunks.values())
         batch = self._batches.build(step.chunks, tuple(step.copies))
+        started_s = time.perf_counter()
         try:
             logits = self._backend.forward(batch)
         except Exception as error:
             return outputs + self._fail(list(step.chunks), error)
-        self._commit(step)
-        sampled = [sequence for sequence in step.chunks if sequence.remaining == 0]
-        return outputs + self._sample(sampled, logits) if sampled else outputs
+        answering = []
+        for sequence, count in step.chunks.items():
+            if count < sequence.remaining:
+                self._set_computed(sequence, sequence.num_computed + count)
+            else:
+                answering.append(sequence)
+        if not answering:
+            return outputs
+        try:
+            next_tokens = choose(self._backend, answering, logits)
+        except Exception as error:
+            return outputs + self._fail(answering, error)
+        if self._speculation is not None and len(logits) == len(batch.token_ids):
+            self._speculation.observe(len(logits), time.perf_counter() - started_s)
+        now_s = time.monotonic()
+        for sequence, token_ids in zip(answering, next_tokens, strict=True):
+            if token_ids:
+                outputs.append(self._accept(sequence, token_ids, now_s))
+            else:
+                outputs += self._fail([sequence], LogitsError((len(outputs),)))
+        return outputs
 
     def reset_cache(self) -> ResetResult:
         """Forget everything computed so far; says what still holds blocks."""
@@ -199,32 +230,14 @@ class Engine:
             **self._totals,
         )
 
-    def _commit(self, step: Step) -> None:
-        """What was computed is computed: tell the cache of every sequence whose room is full."""
-        for sequence, count in step.chunks.items():
-            sequence.num_computed += count
-            if sequence.num_computed == sequence.room:
-                keys = sequence.block_keys(sequence.num_computed)
-                self.cache.commit(sequence.number, sequence.num_computed, keys)
-
-    def _sample(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
-        """Choose and accept a token a sequence; where logits are unusable only that one ends."""
-        parameters = [sequence.request.generation.sampling for sequence in sequences]
-        uniforms = np.array([sequence.uniform() for sequence in sequences])
-        try:
-            token_ids = self._backend.sample(logits, parameters, uniforms).tolist()
-        except LogitsError as error:
-            failed = self._fail([sequences[row] for row in error.rows], error)
-            sound = [row for row in range(len(sequences)) if row not in error.rows]
-            others = [sequences[row] for row in sound]
-            return failed + self._sample(others, logits[sound]) if others else failed
-        except Exception as error:
-            return self._fail(sequences, error)
-        now_s = time.monotonic()
-        return [
-            self._accept(sequence, token_id, now_s)
-            for sequence, token_id in zip(sequences, token_ids, strict=True)
-        ]
+    def _set_computed(self, sequence: Sequence, num_tokens: int) -> None:
+        """Tell the cache how far a sequence has come, where that fills a block or all its room."""
+        size = self._plan.block_size
+        fills = num_tokens // size > sequence.num_computed // size
+        sequence.num_computed = num_tokens
+        if fills or num_tokens == sequence.room:
+            keys = sequence.block_keys(num_tokens)
+            self.cache.commit(sequence.number, num_tokens, keys)
 
     def _fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
         """End these requests; the engine lives on."""
@@ -232,27 +245,46 @@ class Engine:
         reason = f"the backend failed: {type(error).__name__}: {error}"
         return [self._finish(sequence, "error", error=reason) for sequence in sequences]
 
-    def _accept(self, sequence: Sequence, token_id: int, now_s: float) -> Output:
-        """Add a token to its sequence; end the sequence if this was the last."""
-        sequence.token_ids.append(token_id)
-        self._totals["generated_tokens"] += 1
+    def _accept(self, sequence: Sequence, token_ids: list[int], now_s: float) -> Output:
+        """Add tokens to their sequence, as far as its end, and end it there.
+
+        The last one's keys and values are not computed yet. Those of a wrong guess lie behind,
+        where the tokens that come in its place will overwrite them.
+        """
         if sequence.first_token_s is None:
             sequence.first_token_s = now_s
-        if token_id in sequence.end_token_ids:
-            return self._finish(sequence, "stop", (token_id,))
-        text = ""
-        if sequence.text is not None:
-            matched = sequence.text.push(token_id)
-            text = matched.text
-            if matched.stopped:
-                sequence.text = None  # what is held back lies behind the stop string
-                return self._finish(sequence, "stop", (token_id,), text)
-        if len(sequence.token_ids) == sequence.max_tokens:
-            return self._finish(sequence, "length", (token_id,), text)
+        reason: FinishReason | None = None
+        text, num_taken = "", 0
+        for token_id in token_ids:
+            num_taken += 1
+            sequence.token_ids.append(token_id)
+            if token_id in sequence.end_token_ids:
+                reason = "stop"
+                break
+            if sequence.text is not None:
+                matched = sequence.text.push(token_id)
+                text += matched.text
+                if matched.stopped:
+                    sequence.text = None  # what is held back lies behind the stop string
+                    reason = "stop"
+                    break
+            if len(sequence.token_ids) == sequence.max_tokens:
+                reason = "length"
+                break
+        self._totals["generated_tokens"] += num_taken
+        if sequence.draft:
+            self._totals["drafts"] += 1
+            self._totals["drafted_tokens"] += len(sequence.draft)
+            self._totals["accepted_tokens"] += num_taken - 1
+            sequence.draft = []
+        self._set_computed(sequence, len(sequence.token_ids) - 1)
+        new_ids = tuple(token_ids[:num_taken])
+        if reason is not None:
+            return self._finish(sequence, reason, new_ids, text)
         if not self._use_cache:
             self._scheduler.preempt(sequence)
         return Output(
-            sequence.request.id, (token_id,), text, None, sequence.usage(), sequence.timings()
+            sequence.request.id, new_ids, text, None, sequence.usage(), sequence.timings()
         )
 
     def _finish(

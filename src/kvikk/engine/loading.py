@@ -9,6 +9,7 @@ from kvikk.engine.engine import Engine
 from kvikk.engine.host_memory import available_bytes
 from kvikk.engine.memory import MemoryReport, plan_memory
 from kvikk.engine.options import DEFAULT_KV_DTYPES, EngineOptions
+from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from kvikk.shapes.shape import cache_groups
@@ -51,13 +52,16 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
     decoder = load_decoder(source)
     backend = _make_backend(options, progress)
     context_tokens = decoder.context_tokens
+    # The reference keeps its bits to rounding only: there a guess could change an answer.
+    speculates = options.speculation and options.use_cache and backend.name != "reference"
     draft = Plan(
         groups=cache_groups(decoder.shape),
         num_blocks=(),
         block_size=options.block_size,
         kv_dtype=options.kv_dtype or DEFAULT_KV_DTYPES[backend.name],
         max_batch_tokens=options.step_tokens,
-        max_batch_sequences=options.max_running,
+        # Each sequence may want a row of logits, and each guess in a step one more.
+        max_batch_sequences=options.max_running + (MAX_DRAFT_TOKENS if speculates else 0),
         max_context_tokens=min(options.max_context_tokens or context_tokens, context_tokens),
     )
     plan, memory = plan_memory(
@@ -81,6 +85,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         step_tokens=options.step_tokens,
         max_running=options.max_running,
         max_queue=options.max_queue,
+        speculation=Speculation() if speculates else None,
     )
     return LoadedEngine(
         engine,

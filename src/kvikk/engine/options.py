@@ -22,7 +22,8 @@ class EngineOptions:
     tokens of one step: decodes first, then pieces of prompts, so it is also the longest stall that
     a long prompt causes to running answers. At most ``max_running`` requests run at once and
     ``max_queue`` more may wait. ``use_cache`` False forgets all keys and values after each token
-    (see ``Engine``). ``chat_template`` is a file to use instead of the model's own.
+    (see ``Engine``). ``speculation`` guesses tokens ahead where that is faster; it changes no
+    answer. ``chat_template`` is a file to use instead of the model's own.
     """
 
     model: str = "smollm2"
@@ -34,6 +35,7 @@ class EngineOptions:
     max_context_tokens: int | None = None
     prefix_caching: bool = True
     use_cache: bool = True
+    speculation: bool = True
     step_tokens: int = 256
     max_running: int = 64
     max_queue: int = 256

@@ -1,19 +1,25 @@
 """Who computes what in the next step: continuous batching, with a budget of tokens and of blocks.
 
-Each step, oldest first within each line:
+Each step, oldest first but in the last line:
 
-    1. decodes      every running answer takes its next token
-    2. prefills     running prompts take what is left of the budget, in pieces
-    3. admissions   waiting requests join, if step 1 and 2 got all the blocks they needed
+    1. answers      every running answer takes its next token
+    2. guesses      of the tokens after it, where they pay (see ``speculation``)
+    3. a half       of what is left goes to the oldest prompt, or all if nobody else wants it
+    4. admissions   waiting requests join, if everybody so far got all the blocks they needed
+    5. the rest     goes to prompts in pieces, those with the least to compute first
 
 A request whose next blocks a running one is computing waits for those, and lets others pass. When
 the pool is full, the newest running request gives way: its blocks go, its tokens stay, and it joins
 the queue again at its own place by age.
 
+A short prompt behind a long one so has its answer as if the machine were half as fast, and many
+short ones delay a long one by no more than that.
+
 Why this ends. The oldest running request always gets its blocks: it may take them from all others,
-and a request that does not fit alone was never accepted. So it finishes, and another one is the
-oldest. A waiting request is passed only while it waits for somebody's blocks; whoever computes them
-gets there or ends, and then the waiting one, being older than the rest of the queue, comes first.
+a request that does not fit alone was never accepted, and of the budget it gets a half of what the
+answers leave, at least a token. So it finishes, and another one is the oldest. A waiting request is
+passed only while it waits for somebody's blocks; whoever computes them gets there or ends, and then
+the waiting one, being older than the rest of the queue, comes first.
 """
 
 from bisect import insort
@@ -25,31 +31,48 @@ from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import OutOfBlocks
 from kvikk.engine.sequence import NO_ROW, Sequence
+from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
 from kvikk.shapes.blocks import most_blocks
 
 _BY_AGE = attrgetter("number")
+_BY_REMAINING = attrgetter("remaining", "number")
 
 
 @dataclass
 class Step:
-    """What one step computes: the next tokens of these sequences, after these copies of blocks."""
+    """What one step computes: the next tokens of these sequences, after these copies of blocks.
 
+    ``budget`` is how many tokens more it may hold.
+    """
+
+    budget: int
     chunks: dict[Sequence, int] = field(default_factory=dict)
     copies: list[BlockCopy] = field(default_factory=list)
     admitted: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
+    short_of_blocks: bool = False
 
 
 class Scheduler:
     """Owns the queue of waiting and the list of running sequences, both oldest first."""
 
-    def __init__(self, cache: CacheManager, plan: Plan, *, step_tokens: int, max_running: int):
+    def __init__(
+        self,
+        cache: CacheManager,
+        plan: Plan,
+        *,
+        step_tokens: int,
+        max_running: int,
+        speculation: Speculation | None,
+    ) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._cache = cache
         self._block_size = plan.block_size
         self._step_tokens = step_tokens
         self._max_running = max_running
+        self._max_rows = plan.max_batch_sequences
+        self._speculation = speculation
         self._windows = [group.window_tokens for group in plan.groups]
         self._most_blocks = [
             most_blocks(plan.max_context_tokens, window, plan.block_size, step_tokens)
@@ -81,57 +104,95 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the next step's work and make room for it in the cache."""
-        step = Step()
-        budget = self._step_tokens
-        short_of_blocks = False
-        decodes = [sequence for sequence in self.running if sequence.remaining == 1]
+        step = Step(self._step_tokens)
+        for sequence in [sequence for sequence in self.running if sequence.remaining == 1]:
+            self._give(step, sequence, 1)
+        self._speculate(step)
         prefills = [sequence for sequence in self.running if sequence.remaining > 1]
-        for sequence in (*decodes, *prefills):
-            count = min(sequence.remaining, budget)
-            if count == 0:
-                break
-            if not sequence.is_running:  # it has just given way
-                continue
-            budget += self._make_room(sequence, count, step)
-            if sequence.num_computed + count <= sequence.room:
-                step.chunks[sequence] = count
-                budget -= count
-            else:
-                short_of_blocks = True
-        if not short_of_blocks and not step.preempted:
-            self._admit(step, budget)
+        if prefills:
+            shared = len(prefills) > 1 or len(self.waiting) > 0
+            self._give(step, prefills[0], -(-step.budget // 2) if shared else step.budget)
+        if not step.short_of_blocks and not step.preempted:
+            prefills += self._admit(step)
+        for sequence in sorted(prefills, key=_BY_REMAINING):
+            self._give(step, sequence, step.budget)
         assert step.chunks or not self.num_sequences, "the oldest must always get its blocks"
-        assert sum(step.chunks.values()) <= self._step_tokens
+        assert sum(step.chunks.values()) == self._step_tokens - step.budget
         assert len(self.running) + len(self._free_rows) == self._max_running
         return step
 
-    def _make_room(self, sequence: Sequence, count: int, step: Step) -> int:
+    def _give(self, step: Step, sequence: Sequence, most: int) -> None:
+        """Let a sequence compute up to ``most`` more tokens in this step, if there are blocks."""
+        planned = step.chunks.get(sequence, 0)
+        count = min(sequence.remaining - planned, most, step.budget)
+        if count <= 0 or not sequence.is_running:  # it may have given way just now
+            return
+        self._make_room(step, sequence, planned + count)
+        if sequence.num_computed + planned + count <= sequence.room:
+            step.chunks[sequence] = planned + count
+            step.budget -= count
+        else:
+            step.short_of_blocks = True
+
+    def _speculate(self, step: Step) -> None:
+        """Add guesses to the answers in a step, as far as they are likely enough to pay.
+
+        Nobody gives way to a guess, and prompts keep half of the budget.
+        """
+        answers = list(step.chunks)
+        if self._speculation is None or not answers:
+            return
+        least_chance = self._speculation.least_chance(len(answers))
+        # Every sequence may want a row of logits in this step, and every guess one more.
+        rows = self._max_rows - min(self.num_sequences, self._max_running)
+        budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
+        for sequence in answers:
+            most = min(MAX_DRAFT_TOKENS, budget, sequence.max_tokens - len(sequence.token_ids) - 1)
+            if most <= 0 or sequence.drafter is None:
+                continue
+            draft = sequence.drafter.draft(sequence.token_ids, least_chance, most)
+            if not draft:
+                continue
+            try:
+                self._extend(step, sequence, 1 + len(draft))
+            except OutOfBlocks:
+                del draft[sequence.room - sequence.num_computed - 1 :]
+            sequence.draft = draft
+            step.chunks[sequence] += len(draft)
+            step.budget -= len(draft)
+            budget -= len(draft)
+
+    def _make_room(self, step: Step, sequence: Sequence, count: int) -> None:
         """Get blocks for the next ``count`` tokens, or leave the sequence without.
 
-        While there are too few, newer sequences give way. Returns how many tokens of the budget
-        that gives back.
+        While there are too few, newer sequences give way, and the budget gets back what they had.
         """
-        returned_tokens = 0
-        wanted = sequence.num_computed + count - sequence.room
-        if wanted <= 0:
-            return 0
-        if sequence.remaining == 1:
-            # A decode takes a whole block at once, and leaves the cache alone until it is full.
-            wanted += -(sequence.room + wanted) % self._block_size
         while True:
             try:
-                step.copies += self._cache.append(sequence.number, wanted)
+                self._extend(step, sequence, count)
             except OutOfBlocks as shortage:
                 victim = self._choose_victim(sequence, shortage.group)
                 if victim is None:
-                    return returned_tokens
-                returned_tokens += step.chunks.pop(victim, 0)
+                    return
+                step.budget += step.chunks.pop(victim, 0)
                 self.preempt(victim)
                 step.preempted.append(victim)
             else:
-                sequence.room += wanted
-                sequence.table_changed = True
-                return returned_tokens
+                return
+
+    def _extend(self, step: Step, sequence: Sequence, count: int) -> None:
+        """Get blocks for the next ``count`` tokens. Raises OutOfBlocks, and changes nothing then.
+
+        An answer takes whole blocks, and leaves the cache alone until they are full.
+        """
+        wanted = sequence.num_computed + count - sequence.room
+        if wanted <= 0:
+            return
+        if sequence.remaining == 1:
+            wanted += -(sequence.room + wanted) % self._block_size
+        step.copies += self._cache.append(sequence.number, wanted)
+        sequence.room += wanted
+        sequence.table_changed = True
 
     def _choose_victim(self, sequence: Sequence, group: int) -> Sequence | None:
         """The newest sequence whose end frees a block of ``group`` now, if newer than ``sequence``.
@@ -156,11 +217,16 @@ class Scheduler:
         self._free_rows.append(sequence.row)
         sequence.row = NO_ROW
         sequence.num_computed = sequence.room = 0
+        sequence.draft = []
 
-    def _admit(self, step: Step, budget: int) -> None:
-        """Let waiting sequences join, oldest first, while budget, rows and blocks last."""
+    def _admit(self, step: Step) -> list[Sequence]:
+        """Let waiting sequences join, oldest first, while budget, rows and blocks last.
+
+        Each has a token in the step from the beginning, so that it is worth its blocks.
+        """
+        admitted: list[Sequence] = []
         place = 0
-        while place < len(self.waiting) and budget and len(self.running) < self._max_running:
+        while place < len(self.waiting) and step.budget and len(self.running) < self._max_running:
             sequence = self.waiting[place]
             place += 1
             if sequence.is_waiting_for_blocks():
@@ -171,28 +237,29 @@ class Scheduler:
                 sequence.awaited = self._running_by_number(match.pending_on)
                 sequence.awaited_tokens = match.num_tokens + match.pending_tokens
                 continue
-            count = min(num_tokens - match.num_tokens, budget)
             if not self._fits(sequence, match.num_tokens, match.num_tokens):
-                return
+                return admitted
             try:
-                self._cache.allocate(sequence.number, match, count)
+                self._cache.allocate(sequence.number, match, 1)
             except OutOfBlocks:
-                return
-            if not self._fits(sequence, match.num_tokens, match.num_tokens + count):
+                return admitted
+            if not self._fits(sequence, match.num_tokens, match.num_tokens + 1):
                 # Blocks of the hit that nobody used are not free any more; too little is left.
                 self._cache.free(sequence.number)
-                return
+                return admitted
             place -= 1
             insort(self.running, self.waiting.pop(place), key=_BY_AGE)
             sequence.row = self._free_rows.pop()
             sequence.num_computed = match.num_tokens
-            sequence.room = match.num_tokens + count
+            sequence.room = match.num_tokens + 1
             sequence.table_changed = True
             if sequence.cached_tokens is None:
                 sequence.cached_tokens = match.num_tokens
                 step.admitted.append(sequence)
-            step.chunks[sequence] = count
-            budget -= count
+            step.chunks[sequence] = 1
+            step.budget -= 1
+            admitted.append(sequence)
+        return admitted
 
     def _running_by_number(self, number: int) -> Sequence:
         return next(sequence for sequence in self.running if sequence.number == number)

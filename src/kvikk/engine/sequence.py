@@ -6,6 +6,7 @@ from kvikk.cache.keys import KeyChain
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.chance import uniform
 from kvikk.engine.requests import Request, Timings, Usage
+from kvikk.engine.speculation import Drafter
 
 NO_ROW = -1
 
@@ -14,8 +15,10 @@ class Sequence:
     """Tokens known, tokens computed, and where the request stands.
 
         position   0 … num_computed … len(token_ids)       room ≥ num_computed
-                   [  in blocks  )[   remaining     )
+                   [  in blocks  )[   remaining     )[   draft   )
 
+    ``draft`` are guesses of the next tokens, which a step computes together with the last known one
+    and forgets.
     ``number`` counts arrivals: smaller is older. It is also the sequence's name in the cache.
     ``row`` is its row in the batch's block tables while it runs. ``awaited`` is the running
     sequence whose blocks it waits for, and ``awaited_tokens`` how far that one must have come.
@@ -27,6 +30,8 @@ class Sequence:
         "awaited",
         "awaited_tokens",
         "cached_tokens",
+        "draft",
+        "drafter",
         "end_token_ids",
         "first_token_s",
         "keys",
@@ -55,6 +60,7 @@ class Sequence:
         end_token_ids: frozenset[int],
         keys: KeyChain | None,
         text: AnswerText | None,
+        drafter: Drafter | None,
         arrived_s: float,
     ) -> None:
         self.number = number
@@ -64,6 +70,8 @@ class Sequence:
         self.end_token_ids = end_token_ids
         self.keys = keys  # None: nothing is shared, so nothing is named
         self.text = text
+        self.drafter = drafter  # None: nothing is guessed
+        self.draft: list[int] = []
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed = 0
@@ -115,11 +123,14 @@ class Sequence:
             self.num_keyed = num_tokens
         return self.keys.keys
 
-    def uniform(self) -> float:
-        """The chance of the next token; 0 where none is wanted."""
-        if self.request.generation.sampling.temperature == 0:
-            return 0.0
-        return uniform(self.seed, self.num_generated)
+    @property
+    def is_greedy(self) -> bool:
+        """Whether no chance is wanted."""
+        return self.request.generation.sampling.temperature == 0
+
+    def uniform(self, ahead: int = 0) -> float:
+        """The chance of the next token, or of one ``ahead`` of it; 0 where none is wanted."""
+        return 0.0 if self.is_greedy else uniform(self.seed, self.num_generated + ahead)
 
     def usage(self) -> Usage:
         """Tokens so far."""

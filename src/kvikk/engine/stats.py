@@ -20,7 +20,8 @@ class Stats:
 
     ``prefix_query_tokens`` are prompt tokens looked up in the cache and ``prefix_hit_tokens`` those
     found, each request counted once, at its first admission. ``computed_tokens`` are those given to
-    the backend, recomputation after a preemption included.
+    the backend, recomputation after a preemption and guesses included. ``drafts`` are the guesses
+    that were computed, ``drafted_tokens`` their tokens, ``accepted_tokens`` those that were right.
     """
 
     running_requests: int = 0
@@ -32,6 +33,9 @@ class Stats:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     computed_tokens: int = 0
+    drafts: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     prefix_query_tokens: int = 0
     prefix_hit_tokens: int = 0
     finished_requests: dict[str, int] = field(default_factory=dict)  # by finish reason

@@ -118,6 +118,9 @@ class _EngineCollector(Collector):
             ("vllm:prompt_tokens", "Prompt tokens admitted.", stats.prompt_tokens),
             ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens),
             ("vllm:num_preemptions", "Requests preempted.", stats.preemptions),
+            ("vllm:spec_decode_num_drafts", "Guesses computed.", stats.drafts),
+            ("vllm:spec_decode_num_draft_tokens", "Tokens guessed.", stats.drafted_tokens),
+            ("vllm:spec_decode_num_accepted_tokens", "Guessed right.", stats.accepted_tokens),
             ("kvikk_computed_tokens", "Tokens given to the backend.", stats.computed_tokens),
             ("kvikk_steps", "Steps of the engine.", stats.steps),
         ]:
