@@ -2,11 +2,14 @@
 
 import typer
 
+from kvikk.cli.bench_serve import serve
+
 bench = typer.Typer(
     name="bench",
     help="Measure: cached against uncached, formula against tensors, workloads over HTTP.",
     no_args_is_help=True,
 )
+bench.command()(serve)
 
 
 @bench.callback()

@@ -1,0 +1,96 @@
+"""``kvikk bench serve``: a workload against any server of the OpenAI kind."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvikk.cli import options, report
+
+WorkloadName = Literal["chat", "fixed"]
+
+
+def serve(
+    base_url: Annotated[
+        str, typer.Option(metavar="URL", help="The server, with its /v1.")
+    ] = "http://127.0.0.1:8000/v1",
+    workload: Annotated[
+        WorkloadName,
+        typer.Option(help="Conversations that share a system prompt; or requests of one length."),
+    ] = "chat",
+    model: Annotated[str | None, typer.Option(help="Default: the server's first.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
+    ] = None,
+    api: Annotated[
+        Literal["chat", "completions"] | None,
+        typer.Option(help="Which to speak; default: chat for conversations, else completions."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="PER_SECOND", help="Begin sessions at random moments, on average so."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many sessions at a time; default: all of them."),
+    ] = None,
+    sessions: Annotated[int, typer.Option(min=1, help="chat: conversations.")] = 16,
+    turns: Annotated[int, typer.Option(min=1, help="chat: turns a conversation.")] = 10,
+    system_tokens: Annotated[
+        int, typer.Option(min=0, help="chat: length of the shared system prompt.")
+    ] = 1000,
+    message_tokens: Annotated[int, typer.Option(min=1, help="chat: length of a message.")] = 39,
+    requests: Annotated[int, typer.Option(min=1, help="fixed: how many.")] = 32,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="fixed: length of a prompt.")] = 128,
+    output_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Length of an answer; default: chat 48, fixed 128.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Decides all texts; default: new ones for every run.")
+    ] = None,
+    as_json: options.Json = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it too.")] = None,
+) -> None:
+    """Measure a server: time to first token, time per token, speed, reuse."""
+    from rich.console import Console
+
+    from kvikk.bench.load_summary import charts
+    from kvikk.bench.progress import progress_bar
+    from kvikk.bench.serve import ServeOptions, measure
+    from kvikk.bench.tables import serve_heading, serve_notes, serve_tables
+    from kvikk.bench.workloads import Chat, Fixed, Workload
+    from kvikk.plot import check_plot_path, write_svg
+
+    if plot is not None:
+        check_plot_path(plot)
+    load: Workload
+    if workload == "chat":
+        load = Chat(sessions, turns, system_tokens, message_tokens, output_tokens or 48)
+    else:
+        load = Fixed(requests, prompt_tokens, output_tokens or 128)
+    chosen = ServeOptions(
+        base_url,
+        api or ("chat" if workload == "chat" else "completions"),
+        model=model,
+        api_key=api_key,
+        rate_per_s=rate,
+        concurrency=concurrency,
+        seed=seed,
+    )
+    with progress_bar(load.num_requests) as advance:
+        measured = measure(chosen, load, on_result=lambda result: advance("requests"))
+    if plot is not None:
+        write_svg(plot, charts(measured.summary, measured.run))
+    if as_json:
+        print(json.dumps(measured.to_json()))
+    else:
+        console = Console(highlight=False)
+        console.print(serve_heading(measured), style="bold", soft_wrap=True)
+        for table in serve_tables(measured):
+            console.print(table)
+            console.print()
+    for line in serve_notes(measured):
+        report.note(line)
+    if not measured.summary.completed:
+        raise typer.Exit(1)
