@@ -89,6 +89,22 @@ class Engine:
         self._finished: Counter[str] = Counter()
 
     @property
+    def use_cache(self) -> bool:
+        """Whether keys and values are kept from one token to the next."""
+        return self._use_cache
+
+    @use_cache.setter
+    def use_cache(self, value: bool) -> None:
+        """Change it between requests, to compare both ways on one backend.
+
+        Only where nothing else keeps or guesses what shall be computed again.
+        """
+        assert not self.has_work, "requests are running"
+        assert not self.cache.prefix_caching, "the prefix cache would keep it"
+        assert self._speculation is None, "guesses rest on it"
+        self._use_cache = value
+
+    @property
     def has_work(self) -> bool:
         """Whether ``step`` has anything to do or to tell."""
         return bool(self._sequences or self._outputs)
