@@ -143,6 +143,16 @@ def flags(config: Config, name: str) -> list[bool] | None:
     return [bool(value) for value in values]
 
 
+def indices(config: Config, name: str) -> list[int]:
+    """A list of layers by their numbers; empty where there is none. Raises ModelError."""
+    values = config.get(name)
+    if values is None:
+        return []
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise ModelError(f"the model's configuration: {name} is not a list of layer numbers")
+    return values
+
+
 def num_layers(config: Config) -> int:
     """Number of decoder layers."""
     return read_int(

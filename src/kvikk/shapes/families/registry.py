@@ -3,13 +3,17 @@
 from kvikk.errors import ModelError
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config, is_nested, text_config
+from kvikk.shapes.dtypes import PACKED_LATENTS
+from kvikk.shapes.families.cross import CROSS
 from kvikk.shapes.families.defaults import DEFAULTS, PART_DEFAULTS
 from kvikk.shapes.families.full import FULL
+from kvikk.shapes.families.latent import LATENT
 from kvikk.shapes.families.layers import Family
+from kvikk.shapes.families.states import STATES
 from kvikk.shapes.families.windows import WINDOWS
 from kvikk.shapes.shape import ModelShape
 
-FAMILIES: dict[str, Family] = {**FULL, **WINDOWS}
+FAMILIES: dict[str, Family] = {**FULL, **WINDOWS, **LATENT, **STATES, **CROSS}
 
 # What an unknown family's configuration is looked through for, to be told in the error.
 _KEYS_LOOKED_AT = (
@@ -48,7 +52,7 @@ def read_shape(config: Config, assume: str | None = None) -> ModelShape:
         layers=FAMILIES[family](text),
         context_tokens=fields.context_tokens(text),
         dtype=fields.model_dtype(text),
-        kv_dtype=fields.kv_dtype(text),
+        kv_dtype=PACKED_LATENTS if family == "deepseek_v4" else fields.kv_dtype(text),
     )
 
 

@@ -86,13 +86,13 @@ def exaone4(config: Config) -> Layers:
 
 
 def smollm3(config: Config) -> Layers:
-    """If ``use_sliding_window``, the layers that rotate positions slide."""
+    """If ``use_sliding_window``, the layers that do not rotate positions slide."""
     slides = config.get("use_sliding_window") is True and config.get("sliding_window") is not None
     rotates = fields.flags(config, "no_rope_layers") or _rotating(config, 4)
     return by_types(
         config,
         attention_makers(config),
-        lambda index: "sliding_attention" if slides and rotates[index] else "full_attention",
+        lambda index: "sliding_attention" if slides and not rotates[index] else "full_attention",
     )
 
 
