@@ -15,6 +15,7 @@ from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
 from kvikk.cli.serve import serve
+from kvikk.cli.size import size
 from kvikk.errors import KvikkError
 
 app = typer.Typer(
@@ -42,7 +43,7 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (serve, generate, chat):
+for _verb in (size, serve, generate, chat):
     app.command()(_verb)
 app.add_typer(bench)
 
