@@ -14,6 +14,7 @@ from kvikk.models.decoder import (
     DecoderLayer,
     FeedForward,
     Matrix,
+    Norm,
     Rotation,
 )
 from kvikk.shapes.shape import LayerCache, LayerKind, ModelShape
@@ -92,8 +93,8 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
         order = rng.permutation(rows) if permuted else None
         return Matrix(random_tensor(dtype, rows, columns, rng, name), order)
 
-    def norm(size: int, scale: float = 1.0) -> NDArray[np.float32]:
-        return (scale * rng.uniform(0.5, 1.5, size)).astype(np.float32)
+    def norm(size: int, scale: float = 1.0) -> Norm:
+        return Norm((scale * rng.uniform(0.5, 1.5, size)).astype(np.float32))
 
     def layer(window: int | None) -> DecoderLayer:
         query, key, value, output, gate, up, down, _ = shape.dtypes

@@ -21,10 +21,16 @@ GEMMA3 = {
     "query_pre_attn_scalar": 24,
     "tie_word_embeddings": True,
 }
+GPT2 = {"vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
 
 
 def random_model(config: transformers.PreTrainedConfig) -> transformers.PreTrainedModel:
-    return randomise(transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+    # The eager form of attention is the one that knows of caps on scores.
+    return randomise(
+        transformers.AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation="eager"
+        )
+    )
 
 
 def randomise(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:

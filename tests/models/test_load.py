@@ -16,7 +16,7 @@ from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from tests.backends.driver import Driver
-from tests.models.small_models import GEMMA3, LLAMA, random_model, randomise
+from tests.models.small_models import GEMMA3, GPT2, LLAMA, random_model, randomise
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7]
 
@@ -42,6 +42,16 @@ CONFIGS = {
     "gemma 3, untied, listed layers": transformers.Gemma3TextConfig(
         **{**GEMMA3, "num_hidden_layers": 3, "tie_word_embeddings": False},
         layer_types=["full_attention", "sliding_attention", "full_attention"],
+    ),
+    "gemma 3, capped": transformers.Gemma3TextConfig(**GEMMA3, final_logit_softcapping=3.0),
+    "gemma 2": transformers.Gemma2Config(
+        **{**GEMMA3, "num_hidden_layers": 3},
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+    ),
+    "gpt-2": transformers.GPT2Config(**GPT2),
+    "gpt-2, odd widths": transformers.GPT2Config(
+        **GPT2, n_inner=104, activation_function="gelu", layer_norm_epsilon=1e-3
     ),
     "gemma 3, stretched": transformers.Gemma3TextConfig(
         **GEMMA3,
@@ -246,9 +256,17 @@ def test_a_configuration_that_cannot_be_run_is_one_line(
         load_decoder(resolve(str(saved_llama)))
 
 
-@pytest.mark.parametrize("option", ["final_logit_softcapping", "use_bidirectional_attention"])
-def test_options_of_gemma_that_are_not_computed_are_refused(tmp_path: Path, option: str) -> None:
-    random_model(CONFIGS["gemma 3"]).save_pretrained(tmp_path)
-    change_config(tmp_path, **{option: 30.0})
-    with pytest.raises(ModelError, match=f"{option} is not supported"):
+@pytest.mark.parametrize(
+    ("config", "option"),
+    [
+        ("gemma 3", {"use_bidirectional_attention": True}),
+        ("gpt-2", {"scale_attn_by_inverse_layer_idx": True}),
+    ],
+)
+def test_options_that_are_not_computed_are_refused(
+    tmp_path: Path, config: str, option: dict[str, Any]
+) -> None:
+    random_model(CONFIGS[config]).save_pretrained(tmp_path)
+    change_config(tmp_path, **option)
+    with pytest.raises(ModelError, match=f"{next(iter(option))} is not supported"):
         load_decoder(resolve(str(tmp_path)))

@@ -6,11 +6,12 @@ as they lie in the file.
 
 One layer, for hidden state x of one token:
 
-    x += post_norm(attention(attention_norm(x)))         post norms only where they are set
+    x += post_norm(attention(attention_norm(x)))         each norm only where it is set
     x += post_norm(feed_forward(feed_forward_norm(x)))
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,20 +21,21 @@ from kvikk.files.quantization import dequantize, dequantize_rows
 from kvikk.files.tensors import Tensor
 from kvikk.shapes.shape import ModelShape
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "gelu"]
 FloatVector = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A linear map, ``outputs = matrix @ inputs``, of shape ``(rows, columns)``.
+    """A linear map, ``outputs = matrix @ inputs + bias``, of shape ``(rows, columns)``.
 
     ``row_order`` undoes a file format's permutation: row i of the matrix is row ``row_order[i]`` of
-    the tensor.
+    the tensor. ``bias``, ``[rows]``, is in the matrix's own order.
     """
 
     tensor: Tensor
     row_order: NDArray[np.int64] | None = None
+    bias: FloatVector | None = None
 
     @property
     def rows(self) -> int:
@@ -46,7 +48,7 @@ class Matrix:
         return self.tensor.shape[1]
 
     def float32(self) -> NDArray[np.float32]:
-        """The whole matrix, dequantised, ``[rows, columns]``; a fresh array."""
+        """The whole matrix, dequantised, ``[rows, columns]``, without the bias; a fresh array."""
         values = dequantize(self.tensor)
         return values if self.row_order is None else values[self.row_order]
 
@@ -55,18 +57,48 @@ class Matrix:
         in_file = rows if self.row_order is None else self.row_order[rows]
         return dequantize_rows(self.tensor, in_file)
 
+    def split(self, sizes: Sequence[int]) -> "list[Matrix]":
+        """Matrices of ``sizes`` rows each that lie in this one, one after another.
+
+        Only for one whose rows lie in their own order. Nothing is copied.
+        """
+        assert self.row_order is None
+        assert sum(sizes) == self.rows
+        rows = self.tensor.data.reshape(self.rows, -1)
+        parts, start = [], 0
+        for size in sizes:
+            data = rows[start : start + size].reshape(-1)
+            tensor = replace(self.tensor, shape=(size, self.columns), data=data)
+            bias = None if self.bias is None else self.bias[start : start + size]
+            parts.append(Matrix(tensor, bias=bias))
+            start += size
+        return parts
+
+
+@dataclass(frozen=True)
+class Norm:
+    """``x`` over the root of its mean square, times ``weight``: an RMS norm.
+
+    With a ``bias`` it is a LayerNorm: the mean is taken out first, the bias added last.
+    """
+
+    weight: FloatVector
+    bias: FloatVector | None = None
+
 
 @dataclass(frozen=True)
 class Rotation:
     """Rotary position embedding, half-split: element i turns with element i + dimensions / 2.
 
-    ``inverse_frequencies`` is ``[dimensions / 2]``, in radians per position. An angle is position
-    times frequency *in float32*: models are trained with angles rounded so, and at position 3,000
-    an exact angle is 1e-4 radians off, which moves a logit by 1e-3.
+    Elements from ``dimensions`` on stay as they are. ``inverse_frequencies`` is
+    ``[dimensions / 2]``, in radians per position. An angle is position times frequency *in
+    float32*: models are trained with angles rounded so, and at position 3,000 an exact angle is
+    1e-4 radians off, which moves a logit by 1e-3. What is turned also grows by ``stretch``.
     """
 
     dimensions: int
     inverse_frequencies: NDArray[np.float32]
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +106,10 @@ class Attention:
     """Grouped-query attention: ``num_heads / num_kv_heads`` query heads read one key/value head.
 
     ``window_tokens`` None means every earlier token; else position p attends to
-    p - window_tokens + 1 … p. Scores are multiplied by ``scale``. The norms, where set, are RMS
-    norms over each head's vector ``[head_dim]``, before the rotation.
+    p - window_tokens + 1 … p. Scores are multiplied by ``scale`` and then, where ``score_cap`` is
+    set, bent to stay below it: ``cap * tanh(score / cap)``. The norms, where set, come before the
+    rotation and run over each head's vector ``[head_dim]``, or, where they are as long as that,
+    over all heads together.
     """
 
     num_heads: int
@@ -83,35 +117,39 @@ class Attention:
     head_dim: int
     window_tokens: int | None
     scale: float
-    rotation: Rotation
+    rotation: Rotation | None
     query: Matrix
     key: Matrix
     value: Matrix
     output: Matrix
-    query_norm: FloatVector | None = None
-    key_norm: FloatVector | None = None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    score_cap: float | None = None
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A gated feed-forward network: ``down @ (activation(gate @ x) * (up @ x))``."""
+    """``down @ (activation(gate @ x) * (up @ x))``.
+
+    Without a gate it is ``down @ activation(up @ x)``.
+    """
 
     activation: Activation
-    gate: Matrix
+    gate: Matrix | None
     up: Matrix
     down: Matrix
 
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """One layer: norms are RMS weights ``[hidden_size]``."""
+    """One layer: what is normed is ``[hidden_size]``."""
 
-    attention_norm: FloatVector
+    attention_norm: Norm | None
     attention: Attention
-    feed_forward_norm: FloatVector
+    feed_forward_norm: Norm | None
     feed_forward: FeedForward
-    attention_post_norm: FloatVector | None = None
-    feed_forward_post_norm: FloatVector | None = None
+    attention_post_norm: Norm | None = None
+    feed_forward_post_norm: Norm | None = None
 
 
 @dataclass(frozen=True)
@@ -119,8 +157,10 @@ class Decoder:
     """A whole model.
 
     ``content_digest`` is SHA-256 over the model's files: what it is, not what it is called.
-    ``embedding`` is ``[vocabulary_size, hidden_size]``, its rows multiplied by ``embedding_scale``.
-    ``head`` is the same matrix where the model ties them.
+    ``embedding`` is ``[vocabulary_size, hidden_size]``, its rows multiplied by ``embedding_scale``;
+    ``position_embedding``, ``[context_tokens, hidden_size]``, is added where a model has one.
+    ``norm_epsilon`` is added to mean squares. ``head`` is the embedding where the model ties them;
+    logits stay below ``logit_cap`` as scores below theirs.
     """
 
     name: str
@@ -133,6 +173,8 @@ class Decoder:
     embedding: Matrix
     embedding_scale: float
     layers: tuple[DecoderLayer, ...]
-    final_norm: FloatVector
+    final_norm: Norm
     head: Matrix
     shape: ModelShape
+    position_embedding: Matrix | None = None
+    logit_cap: float | None = None

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from kvikk.errors import ModelError
 from kvikk.files.sources import ModelSource
 from kvikk.models.decoder import Decoder
-from kvikk.models.gemma3 import load_gemma3
+from kvikk.models.gemma import load_gemma2, load_gemma3
+from kvikk.models.gpt2 import load_gpt2
 from kvikk.models.llama import load_llama
 from kvikk.shapes.config import Config
 from kvikk.shapes.families import normalise, read_shape
 from kvikk.shapes.shape import ModelShape
 
 _LOADERS: dict[str, Callable[[ModelSource, Config, ModelShape], Decoder]] = {
+    "gemma2": load_gemma2,
     "gemma3_text": load_gemma3,
+    "gpt2": load_gpt2,
     "llama": load_llama,
 }
 

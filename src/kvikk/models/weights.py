@@ -26,18 +26,25 @@ class Weights:
     another shape than the configuration promises.
     """
 
-    def __init__(self, source: ModelSource, names: RoleNames) -> None:
+    def __init__(self, source: ModelSource, names: RoleNames, prefix: str = "") -> None:
+        """``prefix`` is one that safetensors' names may have or lack."""
         self._source, self._names = source, names
-        self._tensors = source.tensors if source.is_gguf else _text_tensors(source.tensors)
+        tensors = source.tensors if source.is_gguf else _text_tensors(source.tensors)
+        self._tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
         self._taken: set[str] = set()
 
     def has(self, role: str) -> bool:
         """Whether the model has the tensor of this role outside its layers."""
-        return self._name(role, None) in self._tensors
+        return role in self._names and self._name(role, None) in self._tensors
 
     def vector(self, role: str, size: int, layer: int | None = None) -> FloatVector:
         """The vector of this role, float32 ``[size]``."""
-        return dequantize(self._take(role, (size,), layer))
+        return dequantize(self._take(self._name(role, layer), (size,)))
+
+    def bias(self, role: str, size: int, layer: int | None = None) -> FloatVector:
+        """What is added to this role's results, float32 ``[size]``."""
+        name = self._name(role, layer).removesuffix(".weight") + ".bias"
+        return dequantize(self._take(name, (size,)))
 
     def matrix(
         self,
@@ -46,9 +53,19 @@ class Weights:
         columns: int,
         layer: int | None = None,
         row_order: NDArray[np.int64] | None = None,
+        bias: FloatVector | None = None,
     ) -> Matrix:
         """The matrix of this role, ``(rows, columns)``, as it lies in the file."""
-        return Matrix(self._take(role, (rows, columns), layer), row_order)
+        return Matrix(self._take(self._name(role, layer), (rows, columns)), row_order, bias)
+
+    def transposed_matrix(
+        self, role: str, rows: int, columns: int, layer: int, bias: FloatVector | None
+    ) -> Matrix:
+        """The matrix of this role, ``(rows, columns)``, that lies ``(columns, rows)``: a copy."""
+        tensor = self._take(self._name(role, layer), (columns, rows))
+        elements = tensor.data.reshape(columns, rows, -1)
+        data = np.ascontiguousarray(elements.swapaxes(0, 1)).reshape(-1)
+        return Matrix(Tensor(tensor.name, tensor.dtype, (rows, columns), data), bias=bias)
 
     def embedding(self, columns: int) -> Matrix:
         """The matrix of the role ``embedding``: it alone says how large the vocabulary is."""
@@ -74,8 +91,7 @@ class Weights:
         name = self._names[role][1 if self._source.is_gguf else 0]
         return name if layer is None else name.format(layer=layer)
 
-    def _take(self, role: str, shape: tuple[int, ...], layer: int | None) -> Tensor:
-        name = self._name(role, layer)
+    def _take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = self._tensors.get(name)
         if tensor is None:
             raise ModelError(f"{self._source.path}: lacks the tensor {name!r}")

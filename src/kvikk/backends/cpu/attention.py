@@ -18,11 +18,12 @@ sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums
 Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
 
 This file is the walk; its three steps over a piece are kernels of their own: ``attention_plain``,
-``attention_avx512``.
+``attention_vectors``.
 """
 
 import numpy as np
 
+from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
@@ -165,6 +166,12 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                     scores,
                 ),
             )
+            if layer.score_cap != 0:
+                for index in range(rows):
+                    row_scores = float32s(
+                        scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS
+                    )
+                    cap_row(row_scores, np.float32(layer.score_cap))
             for index in range(rows):
                 position = np.int64(positions[first_token + (row + index) // num_queries])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0

@@ -8,19 +8,28 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvikk.backends.cpu.facts import Product
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.packing import pack
 from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile, Tile
 from kvikk.errors import ModelError
-from kvikk.models.decoder import Attention, Decoder, DecoderLayer, FeedForward, Matrix
+from kvikk.models.decoder import (
+    Attention,
+    Decoder,
+    DecoderLayer,
+    FeedForward,
+    FloatVector,
+    Matrix,
+    Norm,
+)
 
 # Products are handed to threads in so many chunks each, of at most so many bytes. Fewer and larger
 # ones read faster; more of them wait less for a thread that was interrupted.
 _CHUNKS_PER_THREAD = 2
 _CHUNK_BYTES = 512 * 1024
+# Activations that a product of gate and up applies itself.
+_PRODUCTS_ACTIVATIONS = ("silu", "gelu_tanh")
 
 
 def padded(count: int, multiple: int) -> int:
@@ -87,8 +96,13 @@ class LayerProducts:
 
     @property
     def gate_up_are_separate(self) -> bool:
-        """Whether gate and up have different types, so that no kernel does both."""
+        """Whether gate and up are two products, because no kernel does both."""
         return len(self.gate_up) > 1
+
+    @property
+    def is_activated(self) -> bool:
+        """Whether the product of gate and up applies the activation."""
+        return self.gate_up[0].product.activation is not None
 
 
 class WeightLayout:
@@ -96,6 +110,8 @@ class WeightLayout:
 
     def __init__(self, decoder: Decoder) -> None:
         self.region = Region()
+        self._are_layer_norms = decoder.final_norm.bias is not None
+        self._position_bytes = 4 * padded(decoder.hidden_size, TILE_COLUMNS)
         self.layers = tuple(self._layer(layer) for layer in decoder.layers)
         tile = _tile(decoder.head)
         parts = 1 if isinstance(tile, DenseTile) else 2
@@ -103,19 +119,13 @@ class WeightLayout:
         self.embedding = self.head
         if decoder.embedding.tensor is not decoder.head.tensor:
             (self.embedding,) = self._stack((decoder.embedding,))
-        self._vectors: dict[int, tuple[int, NDArray[np.float32]]] = {}
+        self._vectors: dict[int, _Vector] = {}
         for layer in decoder.layers:
-            attention = layer.attention
-            for vector in (
-                layer.attention_norm,
-                layer.attention_post_norm,
-                layer.feed_forward_norm,
-                layer.feed_forward_post_norm,
-                attention.query_norm,
-                attention.key_norm,
-            ):
-                self._place_vector(vector)
-        self._place_vector(decoder.final_norm)
+            self._place_layer_vectors(layer)
+        self._place_norm(decoder.final_norm)
+        self._positions = decoder.position_embedding
+        if self._positions is not None:
+            self._positions_at = self.region.place(self._positions.rows * self._position_bytes)
 
     def products(self) -> Iterator[tuple[PlacedProduct, ...]]:
         """All phases in the order of a step: four a layer, then the head."""
@@ -123,9 +133,18 @@ class WeightLayout:
             yield from layer
         yield (self.head,)
 
-    def vector_address(self, vector: NDArray[np.float32] | None) -> int:
-        """Where a norm's weights lie; 0 where there are none."""
-        return 0 if vector is None else self.region.address(self._vectors[id(vector)][0])
+    def norm_address(self, norm: Norm | None) -> int:
+        """Where a norm's weights lie, then its bias; 0 where there is no norm."""
+        return 0 if norm is None else self._vector_address(norm)
+
+    def bias_address(self, *matrices: Matrix) -> int:
+        """Where the biases of a phase's matrices lie, in their order; 0 where none has one."""
+        return self._vector_address(matrices[0]) if _have_bias(matrices) else 0
+
+    @property
+    def position_embedding_address(self) -> int:
+        """Where the positions' rows lie, float32 and padded; 0 where positions are not learned."""
+        return 0 if self._positions is None else self.region.address(self._positions_at)
 
     def fill(self) -> None:
         """Take the memory and lay everything out."""
@@ -135,8 +154,12 @@ class WeightLayout:
                 product.fill(self.region)
         if self.embedding is not self.head:
             self.embedding.fill(self.region)
-        for offset, vector in self._vectors.values():
-            self.region.bytes_at(offset, vector.nbytes).view(np.float32)[:] = vector
+        for vector in self._vectors.values():
+            vector.fill(self.region)
+        if self._positions is not None:
+            rows = self._positions.float32()
+            room = self.region.bytes_at(self._positions_at, len(rows) * self._position_bytes)
+            room.view(np.float32).reshape(len(rows), -1)[:, : rows.shape[1]] = rows
 
     def _layer(self, layer: DecoderLayer) -> LayerProducts:
         attention, network = layer.attention, layer.feed_forward
@@ -164,7 +187,13 @@ class WeightLayout:
 
     def _gate_up(self, network: FeedForward) -> tuple[PlacedProduct, ...]:
         gate, up = network.gate, network.up
-        if _tile(gate) == _tile(up):
+        if gate is None:
+            return self._stack((up,))
+        if (
+            _tile(gate) == _tile(up)
+            and network.activation in _PRODUCTS_ACTIVATIONS
+            and not _have_bias((gate, up))
+        ):
             product = Product(_tile(gate), network.activation)
             return (self._place((gate, up), product, 0),)
         return (
@@ -179,11 +208,66 @@ class WeightLayout:
         self.region.place(placed.row_tiles * placed.row_tile_bytes)
         return placed
 
-    def _place_vector(self, vector: NDArray[np.float32] | None) -> None:
-        if vector is not None and id(vector) not in self._vectors:
-            # Norms run over whole registers; the zeros behind a vector keep padding at zero.
-            offset = self.region.place(padded(len(vector), TILE_COLUMNS) * 4)
-            self._vectors[id(vector)] = (offset, vector)
+    def _place_layer_vectors(self, layer: DecoderLayer) -> None:
+        attention, network = layer.attention, layer.feed_forward
+        for norm in (
+            layer.attention_norm,
+            layer.attention_post_norm,
+            layer.feed_forward_norm,
+            layer.feed_forward_post_norm,
+            attention.query_norm,
+            attention.key_norm,
+        ):
+            self._place_norm(norm)
+        for matrices in (
+            (attention.query, attention.key, attention.value),
+            (attention.output,),
+            feed_forward_inputs(network),
+            (network.down,),
+        ):
+            if _have_bias(matrices):
+                self._place_vector(
+                    matrices[0],
+                    [np.zeros(m.rows, np.float32) if m.bias is None else m.bias for m in matrices],
+                )
+
+    def _place_norm(self, norm: Norm | None) -> None:
+        if norm is not None:
+            if (norm.bias is not None) != self._are_layer_norms:
+                raise ModelError("the CPU backend runs RMS norms or LayerNorms, not both in one")
+            self._place_vector(norm, [norm.weight, *([] if norm.bias is None else [norm.bias])])
+
+    def _place_vector(self, owner: object, parts: Sequence[FloatVector]) -> None:
+        if id(owner) not in self._vectors:
+            # Rows run over whole registers; the zeros behind a part keep padding at zero.
+            num_bytes = 4 * sum(padded(len(part), TILE_COLUMNS) for part in parts)
+            self._vectors[id(owner)] = _Vector(self.region.place(num_bytes), tuple(parts))
+
+    def _vector_address(self, owner: object) -> int:
+        return self.region.address(self._vectors[id(owner)].offset)
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """Float32 vectors that lie one after another, each padded to whole groups of columns."""
+
+    offset: int
+    parts: tuple[FloatVector, ...]
+
+    def fill(self, region: Region) -> None:
+        offset = self.offset
+        for part in self.parts:
+            region.bytes_at(offset, 4 * len(part)).view(np.float32)[:] = part
+            offset += 4 * padded(len(part), TILE_COLUMNS)
+
+
+def feed_forward_inputs(network: FeedForward) -> tuple[Matrix, ...]:
+    """The matrices that a feed-forward network's inputs are multiplied by."""
+    return (network.up,) if network.gate is None else (network.gate, network.up)
+
+
+def _have_bias(matrices: Sequence[Matrix]) -> bool:
+    return any(matrix.bias is not None for matrix in matrices)
 
 
 def _tile(matrix: Matrix) -> Tile:

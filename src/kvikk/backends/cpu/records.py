@@ -21,24 +21,28 @@ PHASE = _record("first_job end_job width parts integers dense")
 PHASES_PER_LAYER = 4
 QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
 
-# One decoder layer. ``keys`` is the layer's first byte in block 0; ``up_projections`` is set where
-# gate and up are separate products.
+# One decoder layer. ``keys`` is the layer's first byte in block 0. Biases are those of a phase's
+# matrices one after another. The norms of queries and keys are a head's, or of all heads together.
+# ``activation`` is 0 where the product of gate and up has applied it; ``up_projections`` is set
+# where the two are separate products.
 LAYER = _record(
-    "attention_norm query_norm key_norm attention_post_norm"
+    "attention_norm query_norm key_norm all_queries_norm all_keys_norm attention_post_norm"
     " feed_forward_norm feed_forward_post_norm"
+    " projection_bias output_bias feed_forward_bias down_bias"
     " num_heads num_kv_heads head_dim head_words group"
     " wide_rows wide_scores wide_values narrow_rows narrow_scores narrow_values softmax"
     " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats"
     " rotations rotation_bytes rotated"
-    " feed_forward_size up_projections gelu",
-    "score_scale",
+    " feed_forward_size up_projections activation",
+    "score_scale score_cap",
 )
+ACTIVATED, SILU, GELU_TANH, GELU = range(4)
 
 # One cache group. ``items`` is where its attention work is listed.
 GROUP = _record("window num_blocks tables table_columns items num_items")  # * last four
 
-# One rotation: its angles' cosines, then sines, for each token of the step.
-ROTATION = _record("inverse_frequencies num_angles rotations")
+# One rotation: its angles' cosines, then sines, times ``stretch``, for each token of the step.
+ROTATION = _record("inverse_frequencies num_angles rotations", "stretch")
 
 # What a step needs to know of the whole model, and where its buffers are.
 MODEL = _record(
@@ -47,7 +51,7 @@ MODEL = _record(
     " quantize sum_of_squares"
     " embedding embedding_bytes embedding_groups"
     " embedding_kind embedding_bits embedding_scales embedding_minimum"
-    " final_norm"
+    " position_embedding final_norm are_layer_norms"
     " hidden delta projections feed_forward feed_forward_bytes up_projections attention queries"
     " integers scales dense"
     " partials partial_slots max_pieces runs"
@@ -55,7 +59,7 @@ MODEL = _record(
     " private_queries private_attention"
     " meeting counters num_counters"
     " num_tokens num_runs num_logits logits_rows token_ids positions sequences",  # * this line
-    "epsilon embedding_scale",
+    "epsilon embedding_scale logit_cap",
 )
 
 EMBEDDING_INTEGERS, EMBEDDING_F32, EMBEDDING_F16, EMBEDDING_BF16 = range(4)

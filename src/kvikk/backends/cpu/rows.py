@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kvikk.backends.cpu.curves import gelu, gelu_tanh, silu
 from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.panels import panel_of
 from kvikk.backends.cpu.raw import (
@@ -14,22 +15,52 @@ from kvikk.backends.cpu.raw import (
     uint8s,
     uint16s,
 )
-from kvikk.backends.cpu.records import EMBEDDING_F16, EMBEDDING_F32, EMBEDDING_INTEGERS
+from kvikk.backends.cpu.records import (
+    EMBEDDING_F16,
+    EMBEDDING_F32,
+    EMBEDDING_INTEGERS,
+    GELU_TANH,
+    SILU,
+)
 
 _quantize = pointer_call(5)
 _sum_of_squares = pointer_call(3)
 
 
 @inner
-def norm_row(model, source, weights, count, width, out):
-    """RMS norm of ``count`` numbers, in rows padded with zeros to ``width``, a multiple of 16."""
+def norm_row(model, source, norm, count, width, out):
+    """Norm ``count`` numbers, in rows padded with zeros to ``width``, a multiple of 32.
+
+    At ``norm`` are the weights, padded too, and behind those of a LayerNorm its bias.
+    """
+    if model.are_layer_norms != 0:
+        _take_out_mean(source, count, width, out)
+        source = out
     result = np.empty(1, np.float32)
     _sum_of_squares(model.sum_of_squares, (source, width // 16, result.ctypes.data))
     inverse = np.float32(1 / np.sqrt(np.float64(result[0]) / count + model.epsilon))
-    inputs, scales = float32s(source, width), float32s(weights, width)
+    inputs, weights = float32s(source, width), float32s(norm, width)
     outputs = float32s(out, width)
     for i in range(width):
-        outputs[i] = inputs[i] * inverse * scales[i]
+        outputs[i] = inputs[i] * inverse * weights[i]
+    if model.are_layer_norms != 0:
+        add_row(norm + 4 * width, out, width)
+
+
+@inner
+def _take_out_mean(source, count, width, out):
+    """A row less its mean. Sixteen running sums, then those one after another."""
+    inputs, outputs = float32s(source, width), float32s(out, width)
+    lanes = np.zeros(16, np.float32)
+    for start in range(0, width, 16):
+        for lane in range(16):
+            lanes[lane] += inputs[start + lane]
+    total = np.float64(0)
+    for lane in range(16):
+        total += lanes[lane]
+    mean = np.float32(total / count)
+    for i in range(width):
+        outputs[i] = inputs[i] - mean if i < count else np.float32(0)
 
 
 @inner
@@ -38,6 +69,14 @@ def add_row(source, target, width):
     addend, total = float32s(source, width), float32s(target, width)
     for i in range(width):
         total[i] += addend[i]
+
+
+@inner
+def sum_rows(source, other, width, out):
+    """``out = source + other``; ``out`` may be ``source``."""
+    first, second, total = float32s(source, width), float32s(other, width), float32s(out, width)
+    for i in range(width):
+        total[i] = first[i] + second[i]
 
 
 @inner
@@ -75,19 +114,35 @@ def _subtract_integers(row, groups, integers, scales, panel_tokens):
 
 
 @inner
-def gate_row(layer, gates, ups, width, out):
-    """``activation(gate) * up`` where the two are separate products."""
-    gate_values, up_values, outputs = (
-        float32s(gates, width),
-        float32s(ups, width),
-        float32s(out, width),
-    )
-    for i in range(width):
-        gate = np.float64(gate_values[i])
-        argument = gate
-        if layer.gelu != 0:
-            argument = 2 * 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        outputs[i] = np.float32(gate / (1 + np.exp(-argument))) * up_values[i]
+def activate_row(layer, gates, ups, out):
+    """``activation(gate) * up`` where no product did it; ``ups`` 0 leaves out the factor.
+
+    The biases of gate and up lie one after the other.
+    """
+    width = layer.feed_forward_size
+    if layer.feed_forward_bias != 0:
+        sum_rows(gates, layer.feed_forward_bias, width, out)
+        gates = out
+    inputs, outputs = float32s(gates, width), float32s(out, width)
+    if layer.activation == SILU:
+        for i in range(width):
+            outputs[i] = silu(inputs[i])
+    elif layer.activation == GELU_TANH:
+        for i in range(width):
+            outputs[i] = gelu_tanh(inputs[i])
+    else:
+        for i in range(width):
+            outputs[i] = gelu(inputs[i])
+    if ups == 0:
+        return
+    factors = float32s(ups, width)
+    if layer.feed_forward_bias == 0:
+        for i in range(width):
+            outputs[i] *= factors[i]
+    else:
+        bias = float32s(layer.feed_forward_bias + 4 * width, width)
+        for i in range(width):
+            outputs[i] *= factors[i] + bias[i]
 
 
 @inner
@@ -102,12 +157,13 @@ def turn_angles(model, rotation, token):
     out = float32s(rotation.rotations + token * 2 * count * 4, 2 * count)
     for i in range(count):
         angle = np.float64(np.float32(position * frequencies[i]))
-        out[i], out[count + i] = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+        out[i] = np.float32(np.cos(angle) * rotation.stretch)
+        out[count + i] = np.float32(np.sin(angle) * rotation.stretch)
 
 
 @inner
-def embed_row(model, token_id, out):
-    """One row of the embedding matrix, from its tiles, scaled."""
+def embed_row(model, token_id, position, out):
+    """A token's row of the embedding matrix, from its tiles, scaled; plus its position's row."""
     groups = model.embedding_groups
     scale = np.float32(model.embedding_scale)
     lane = token_id % 16
@@ -129,6 +185,9 @@ def embed_row(model, token_id, out):
                     np.uint32(np.uint32(uint16s(tile, 512)[place]) << np.uint32(16))
                 )
             outputs[32 * group + column] = value * scale
+    if model.position_embedding != 0:
+        width = model.hidden_width
+        add_row(model.position_embedding + position * width * 4, out, width)
 
 
 @inner

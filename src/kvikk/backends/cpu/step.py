@@ -24,9 +24,11 @@ from kvikk.backends.cpu.attention_rows import (
     store_key_value,
     store_query,
 )
+from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
-from kvikk.backends.cpu.raw import clear_words, int32s, int64s
+from kvikk.backends.cpu.raw import clear_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
+    ACTIVATED,
     ATTENTION_OUTPUT,
     DOWN,
     GATE_UP,
@@ -43,11 +45,12 @@ from kvikk.backends.cpu.records import (
     ROTATION,
 )
 from kvikk.backends.cpu.rows import (
+    activate_row,
     add_row,
     embed_row,
-    gate_row,
     norm_row,
     put_inputs,
+    sum_rows,
     turn_angles,
 )
 from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wait_for_all
@@ -85,7 +88,24 @@ def _run_products(model, phase, jobs, inputs_integers, inputs_scales, inputs_den
 
 
 @inner
-def _store_heads(model, layer, group, thread, num_threads, alone, queries, scratch):
+def _projected(model, layer, token, head, num_heads, norm, row):
+    """The address of some heads of a token's projections, with their bias and their common norm.
+
+    They are copied to ``row`` if there is anything to do.
+    """
+    offset, width = head * layer.head_dim * 4, num_heads * layer.head_dim
+    source = model.projections + token * model.projection_width * 4 + offset
+    if layer.projection_bias != 0:
+        sum_rows(source, layer.projection_bias + offset, width, row)
+        source = row
+    if norm != 0:
+        norm_row(model, source, norm, width, width, row)
+        source = row
+    return source
+
+
+@inner
+def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch):
     """Queries are normed, rotated and scaled; keys and values go to their blocks.
 
     Keys and values are shared out by runs of tokens that lie in one sub-block: two threads never
@@ -95,28 +115,31 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, scrat
     # 2**x is cheaper than e**x: the logarithm of e goes into the scale.
     scale = np.float32(layer.score_scale * 1.4426950408889634)
     query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
+    num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
     first, end = (0, 1) if alone else _share(model.num_tokens, thread, num_threads)
     for token in range(first, end):
-        row = model.projections + token * model.projection_width * 4
-        for head in range(layer.num_heads):
-            out = queries + (token * layer.num_heads + head) * query_bytes
-            prepare_head(model, layer, token, row + head * head_bytes, layer.query_norm, scratch)
+        heads = _projected(model, layer, token, 0, num_heads, layer.all_queries_norm, row)
+        for head in range(num_heads):
+            out = queries + (token * num_heads + head) * query_bytes
+            prepare_head(model, layer, token, heads + head * head_bytes, layer.query_norm, scratch)
             store_query(layer, scratch, scale, out)
     positions = int32s(model.positions, model.num_tokens)
     sequences = int32s(model.sequences, model.num_tokens)
     runs = int64s(model.runs, model.num_runs + 1)
     first, end = _share(model.num_runs, num_threads - 1 - thread, num_threads)
+    value_row = row + num_kv_heads * head_bytes
     for token in range(runs[first], runs[end]):
-        row = model.projections + token * model.projection_width * 4
-        row += layer.num_heads * head_bytes
+        keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
+        values = _projected(
+            model, layer, token, num_heads + num_kv_heads, num_kv_heads, 0, value_row
+        )
         table = int32s(
             group.tables + sequences[token] * group.table_columns * 4, group.table_columns
         )
         block_size = layer.sub_blocks * 16
         block = np.int64(table[positions[token] // block_size])
-        for kv_head in range(layer.num_kv_heads):
-            key = row + kv_head * head_bytes
-            value = key + layer.num_kv_heads * head_bytes
+        for kv_head in range(num_kv_heads):
+            key, value = keys + kv_head * head_bytes, values + kv_head * head_bytes
             prepare_head(model, layer, token, key, layer.key_norm, scratch)
             store_key_value(layer, block, positions[token] % block_size, kv_head, scratch, value)
 
@@ -133,31 +156,37 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
         return attention_row(model, layer, groups[layer.group], token, scratch)
     if kind == DOWN:
         layer = layers[index]
-        gates = model.feed_forward + row_number * model.feed_forward_bytes
-        if layer.up_projections == 0:
+        offset = row_number * model.feed_forward_bytes
+        gates = model.feed_forward + offset
+        if layer.activation == ACTIVATED:
             return gates
-        ups = layer.up_projections + row_number * model.feed_forward_bytes
-        gate_row(layer, gates, ups, layer.feed_forward_size, row)
+        ups = layer.up_projections + offset if layer.up_projections != 0 else np.int64(0)
+        activate_row(layer, gates, ups, row)
         return row
     # Before attention, before the feed-forward network, and before the head: add what came last to
     # the hidden state, and norm it.
-    post_norm = np.int64(0)
+    post_norm = bias = np.int64(0)
     if kind == GATE_UP:
         norm, post_norm = layers[index].feed_forward_norm, layers[index].attention_post_norm
-    elif index == model.num_layers:
-        norm, post_norm = model.final_norm, layers[index - 1].feed_forward_post_norm
+        bias = layers[index].output_bias
     else:
-        norm = layers[index].attention_norm
+        norm = layers[index].attention_norm if index < model.num_layers else model.final_norm
         if index > 0:
             post_norm = layers[index - 1].feed_forward_post_norm
+            bias = layers[index - 1].down_bias
     size, width = model.hidden_size, model.hidden_width
     x = hidden + token * width * 4
     if number > 0:
         source = model.delta + row_number * width * 4
+        if bias != 0:
+            sum_rows(source, bias, width, row)
+            source = row
         if post_norm != 0:
             norm_row(model, source, post_norm, size, width, row)
             source = row
         add_row(source, x, width)
+    if norm == 0:
+        return x
     norm_row(model, x, norm, size, width, row)
     return row
 
@@ -191,6 +220,15 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch):
 
 
 @inner
+def _cap_logits(model, job, thread, num_threads):
+    """Bend all logits, which the last product wrote, to stay below the model's cap."""
+    first, end = _share(job.row_tiles, thread, num_threads)
+    for row_number in range(model.num_logits):
+        address = job.outputs + row_number * job.output_bytes + first * 64
+        cap_row(float32s(address, (end - first) * 16), np.float32(model.logit_cap))
+
+
+@inner
 def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     model = model_table[0]
     thread, num_threads = join_team(model.meeting, num_asked)
@@ -207,11 +245,19 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     queries = own + model.private_queries if alone else model.queries
     row, scratch = own + model.private_row, own + model.private_attention
 
-    token_ids = int32s(model.token_ids, num_tokens)
+    token_ids, positions = (
+        int32s(model.token_ids, num_tokens),
+        int32s(model.positions, num_tokens),
+    )
     logits_rows = int32s(model.logits_rows, model.num_logits)
     first, end = (0, 1) if alone else _share(num_tokens, thread, num_threads)
     for token in range(first, end):
-        embed_row(model, np.int64(token_ids[token]), hidden + token * model.hidden_width * 4)
+        embed_row(
+            model,
+            np.int64(token_ids[token]),
+            np.int64(positions[token]),
+            hidden + token * model.hidden_width * 4,
+        )
     first, end = _share(num_tokens, thread, num_threads)
     for index in range(model.num_rotations):
         for token in range(first, end):
@@ -241,9 +287,8 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         if number % PHASES_PER_LAYER == QUERY_KEY_VALUE and number <= before_few:
             index = number // PHASES_PER_LAYER
             layer = layers[index]
-            _store_heads(
-                model, layer, groups[layer.group], thread, num_threads, alone, queries, scratch
-            )
+            group = groups[layer.group]
+            _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch)
             if number == before_few and model.num_logits == 0:
                 return
             arrivals += num_threads
@@ -251,6 +296,9 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             _attend_items(model, layers, groups, index, number == before_few, queries, scratch)
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
+
+    if model.logit_cap != 0:
+        _cap_logits(model, jobs[phase.first_job], thread, num_threads)
 
 
 # The types of ``run_step``'s arguments.

@@ -11,13 +11,21 @@ from kvikk.backends.cpu.batch import MAX_SPLIT_SEQUENCES
 from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.cpu.facts import row_tiles
 from kvikk.backends.cpu.kernels import Kernels
-from kvikk.backends.cpu.layout import PlacedProduct, WeightLayout, padded
+from kvikk.backends.cpu.layout import (
+    PlacedProduct,
+    WeightLayout,
+    feed_forward_inputs,
+    padded,
+)
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.records import (
+    ACTIVATED,
     EMBEDDING_BF16,
     EMBEDDING_F16,
     EMBEDDING_F32,
     EMBEDDING_INTEGERS,
+    GELU,
+    GELU_TANH,
     GROUP,
     ITEM_FIELDS,
     JOB,
@@ -25,13 +33,17 @@ from kvikk.backends.cpu.records import (
     MODEL,
     PHASE,
     ROTATION,
+    SILU,
 )
 from kvikk.backends.cpu.step import COUNTER_BYTES
 from kvikk.backends.cpu.threads import MEETING_BYTES
 from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
-from kvikk.models.decoder import Decoder, Rotation
+from kvikk.models.decoder import Decoder, DecoderLayer, Rotation
 
 Table = NDArray[np.void]
+_ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH, "gelu": GELU}
+# Scores are powers of two's.
+_LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,11 @@ class Widths:
         """Of any product's inputs."""
         return max(self.hidden, self.queries, self.feed_forward)
 
+    @property
+    def row(self) -> int:
+        """Of any row that a thread works on."""
+        return max(self.inputs, self.projections)
+
 
 def _widths(decoder: Decoder) -> Widths:
     attentions = [layer.attention for layer in decoder.layers]
@@ -55,7 +72,7 @@ def _widths(decoder: Decoder) -> Widths:
         hidden=padded(decoder.hidden_size, 32),
         queries=max(a.num_heads * a.head_dim for a in attentions),
         projections=max((a.num_heads + 2 * a.num_kv_heads) * a.head_dim for a in attentions),
-        feed_forward=max(padded(layer.feed_forward.gate.rows, 32) for layer in decoder.layers),
+        feed_forward=max(padded(layer.feed_forward.up.rows, 32) for layer in decoder.layers),
     )
 
 
@@ -64,13 +81,15 @@ def _rotations(decoder: Decoder) -> list[Rotation]:
     distinct: list[Rotation] = []
     for layer in decoder.layers:
         rotation = layer.attention.rotation
-        if not any(_same(rotation, other) for other in distinct):
+        if rotation and not any(_same(rotation, other) for other in distinct):
             distinct.append(rotation)
     return distinct
 
 
 def _same(a: Rotation, b: Rotation) -> bool:
-    return a is b or np.array_equal(a.inverse_frequencies, b.inverse_frequencies)
+    return a is b or (
+        a.stretch == b.stretch and np.array_equal(a.inverse_frequencies, b.inverse_frequencies)
+    )
 
 
 class Workspace:
@@ -133,7 +152,7 @@ class Workspace:
             "private_integers": private.place(2 * widths.inputs),
             "private_scales": private.place(2 * widths.inputs // 32 * 16),
             "private_dense": private.place(4 * widths.inputs),
-            "private_row": private.place(4 * widths.inputs),
+            "private_row": private.place(4 * widths.row),
             "private_queries": private.place(4 * widths.queries),
             "private_attention": private.place(
                 max(
@@ -202,7 +221,10 @@ class Workspace:
         row["feed_forward_bytes"] = 4 * widths.feed_forward
         row["max_pieces"] = -(-self._plan.max_context_tokens // PIECE_SLOTS)
         row["quantize"], row["sum_of_squares"] = kernels.quantize, kernels.sum_of_squares
-        row["final_norm"] = self._weights.vector_address(decoder.final_norm)
+        row["final_norm"] = self._weights.norm_address(decoder.final_norm)
+        row["are_layer_norms"] = decoder.final_norm.bias is not None
+        row["position_embedding"] = self._weights.position_embedding_address
+        row["logit_cap"] = decoder.logit_cap or 0
         row["epsilon"], row["embedding_scale"] = decoder.norm_epsilon, decoder.embedding_scale
         embedding = self._weights.embedding
         tile = embedding.product.tile
@@ -253,7 +275,6 @@ class Workspace:
 
     def _layers(self, blocks: tuple[BlockStore, ...], kernels: Kernels) -> Table:
         table = np.zeros(len(self._decoder.layers), LAYER)
-        address = self._weights.vector_address
         homes = {
             layer: (group, index)
             for group, cache_group in enumerate(self._plan.groups)
@@ -261,14 +282,10 @@ class Workspace:
         }
         for number, (row, layer) in enumerate(zip(table, self._decoder.layers, strict=True)):
             attention, network = layer.attention, layer.feed_forward
-            row["attention_norm"] = address(layer.attention_norm)
-            row["attention_post_norm"] = address(layer.attention_post_norm)
-            row["feed_forward_norm"] = address(layer.feed_forward_norm)
-            row["feed_forward_post_norm"] = address(layer.feed_forward_post_norm)
-            row["query_norm"] = address(attention.query_norm)
-            row["key_norm"] = address(attention.key_norm)
+            self._fill_vectors(row, layer)
             row["num_heads"], row["num_kv_heads"] = attention.num_heads, attention.num_kv_heads
             row["head_dim"], row["score_scale"] = attention.head_dim, attention.scale
+            row["score_cap"] = (attention.score_cap or 0) * _LOG2_E
             row["head_words"] = attention.head_dim // (2 if self._plan.kv_dtype == "bf16" else 1)
             num_queries = attention.num_heads // attention.num_kv_heads
             wide, narrow = row_tiles(self._plan.kv_dtype, attention.head_dim, num_queries)
@@ -288,17 +305,41 @@ class Workspace:
             row["sub_block_bytes"] = row["value_offset"] // row["sub_blocks"]
             row["bfloats"] = self._plan.kv_dtype == "bf16"
 
-            rotation = next(
-                i for i, other in enumerate(self._rotations) if _same(attention.rotation, other)
-            )
-            row["rotations"] = self._address(f"rotation {rotation}")
-            row["rotated"] = attention.rotation.dimensions
-            row["rotation_bytes"] = 4 * attention.rotation.dimensions
-            row["feed_forward_size"] = padded(network.gate.rows, 32)
-            if self._weights.layers[number].gate_up_are_separate:
+            if attention.rotation is not None:
+                self._fill_rotation(row, attention.rotation)
+            row["feed_forward_size"] = padded(network.up.rows, 32)
+            products = self._weights.layers[number]
+            if products.gate_up_are_separate:
                 row["up_projections"] = self._address("up_projections")
-            row["gelu"] = network.activation == "gelu_tanh"
+            row["activation"] = ACTIVATED
+            if not products.is_activated:
+                row["activation"] = _ACTIVATIONS[network.activation]
         return table
+
+    def _fill_vectors(self, row: np.void, layer: DecoderLayer) -> None:
+        norm, bias = self._weights.norm_address, self._weights.bias_address
+        attention, network = layer.attention, layer.feed_forward
+        row["attention_norm"] = norm(layer.attention_norm)
+        row["attention_post_norm"] = norm(layer.attention_post_norm)
+        row["feed_forward_norm"] = norm(layer.feed_forward_norm)
+        row["feed_forward_post_norm"] = norm(layer.feed_forward_post_norm)
+        for heads, one, together in (
+            (attention.query_norm, "query_norm", "all_queries_norm"),
+            (attention.key_norm, "key_norm", "all_keys_norm"),
+        ):
+            if heads is not None:
+                is_one = len(heads.weight) == attention.head_dim
+                row[one if is_one else together] = norm(heads)
+        row["projection_bias"] = bias(attention.query, attention.key, attention.value)
+        row["output_bias"] = bias(attention.output)
+        row["feed_forward_bias"] = bias(*feed_forward_inputs(network))
+        row["down_bias"] = bias(network.down)
+
+    def _fill_rotation(self, row: np.void, rotation: Rotation) -> None:
+        index = next(i for i, other in enumerate(self._rotations) if _same(rotation, other))
+        row["rotations"] = self._address(f"rotation {index}")
+        row["rotated"] = rotation.dimensions
+        row["rotation_bytes"] = 4 * rotation.dimensions
 
     def _groups(self) -> Table:
         table = np.zeros(len(self._plan.groups), GROUP)
@@ -315,7 +356,7 @@ class Workspace:
             offset = self._offsets[f"frequencies {index}"]
             self.region.bytes_at(offset, frequencies.nbytes).view(np.float32)[:] = frequencies
             row["inverse_frequencies"] = self._address(f"frequencies {index}")
-            row["num_angles"] = len(frequencies)
+            row["num_angles"], row["stretch"] = len(frequencies), rotation.stretch
             row["rotations"] = self._address(f"rotation {index}")
         return table
 

@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 
 from kvikk.backends import sampling
 from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
-from kvikk.backends.reference.arithmetic import Floats, activate, attend, rms_norm, rotate
+from kvikk.backends.reference.arithmetic import (
+    Floats,
+    activate,
+    attend,
+    capped,
+    normed,
+    rotate,
+)
 from kvikk.backends.reference.blocks import Blocks, block_bytes
 from kvikk.backends.reference.lookback import Lookback, Places, lookbacks, write_places
-from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix
+from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix, Norm
 
 _FLOAT_BYTES = 4
 
@@ -33,13 +40,13 @@ class ReferenceBackend:
     """A ``Backend`` in numpy."""
 
     name = "reference"
-    numerics = "reference-1"
+    numerics = "reference-2"
 
     def memory_use(self, decoder: Decoder, plan: Plan) -> MemoryUse:
         """Float32 weights; attention scores of one sequence are the largest scratch array."""
         elements = sum(matrix.rows * matrix.columns for matrix in _matrices(decoder))
         num_heads = max(layer.attention.num_heads for layer in decoder.layers)
-        widest = max(layer.feed_forward.gate.rows for layer in decoder.layers)
+        widest = max(layer.feed_forward.up.rows for layer in decoder.layers)
         # Beside each head's scores: the mask, and what it is made of.
         scores = (num_heads + 3) * plan.max_batch_tokens * plan.max_context_tokens
         activations = plan.max_batch_tokens * (3 * widest + 8 * decoder.hidden_size)
@@ -75,21 +82,19 @@ class ReferenceBackend:
 
         decoder = self._decoder
         hidden = decoder.embedding.take(batch.token_ids) * np.float32(decoder.embedding_scale)
+        if decoder.position_embedding is not None:
+            hidden = hidden + decoder.position_embedding.take(batch.positions)
         for number, layer in enumerate(decoder.layers):
             group, index_in_group = self._homes[number]
             x = self._norm(hidden, layer.attention_norm)
             x = self._attention(layer.attention, x, batch.positions, views[group], index_in_group)
-            if layer.attention_post_norm is not None:
-                x = self._norm(x, layer.attention_post_norm)
-            hidden = hidden + x
+            hidden = hidden + self._norm(x, layer.attention_post_norm)
 
             x = self._norm(hidden, layer.feed_forward_norm)
             x = self._feed_forward(layer.feed_forward, x)
-            if layer.feed_forward_post_norm is not None:
-                x = self._norm(x, layer.feed_forward_post_norm)
-            hidden = hidden + x
+            hidden = hidden + self._norm(x, layer.feed_forward_post_norm)
         wanted = self._norm(hidden[batch.logits_rows], decoder.final_norm)
-        return self._apply(decoder.head, wanted)
+        return capped(self._apply(decoder.head, wanted), decoder.logit_cap)
 
     def sample(
         self,
@@ -126,15 +131,12 @@ class ReferenceBackend:
     ) -> Floats:
         """Project all tokens at once, then let each sequence look back through its blocks."""
         num_tokens, head_dim = len(x), attention.head_dim
-        queries = self._apply(attention.query, x).reshape(num_tokens, -1, head_dim)
-        keys = self._apply(attention.key, x).reshape(num_tokens, -1, head_dim)
+        queries = self._heads(attention.query, attention.query_norm, x, head_dim)
+        keys = self._heads(attention.key, attention.key_norm, x, head_dim)
         values = self._apply(attention.value, x)
-        if attention.query_norm is not None:
-            queries = self._norm(queries, attention.query_norm)
-        if attention.key_norm is not None:
-            keys = self._norm(keys, attention.key_norm)
-        queries = rotate(queries, positions, attention.rotation)
-        keys = rotate(keys, positions, attention.rotation)
+        if attention.rotation is not None:
+            queries = rotate(queries, positions, attention.rotation)
+            keys = rotate(keys, positions, attention.rotation)
         view.blocks.store(layer, view.write_places, keys.reshape(num_tokens, -1), values)
 
         mixed = np.empty_like(queries)
@@ -146,20 +148,31 @@ class ReferenceBackend:
                 seen_values.reshape(-1, attention.num_kv_heads, head_dim),
                 sequence.mask,
                 attention.scale,
+                attention.score_cap,
             )
         return self._apply(attention.output, mixed.reshape(num_tokens, -1))
 
-    def _feed_forward(self, network: FeedForward, x: Floats) -> Floats:
-        gate = activate(self._apply(network.gate, x), network.activation)
-        return self._apply(network.down, gate * self._apply(network.up, x))
+    def _heads(self, matrix: Matrix, norm: Norm | None, x: Floats, head_dim: int) -> Floats:
+        """Queries or keys ``[T, heads, head_dim]``, normed head by head or all heads as one."""
+        projected = self._apply(matrix, x)
+        if norm is not None and len(norm.weight) == matrix.rows:
+            return self._norm(projected, norm).reshape(len(x), -1, head_dim)
+        return self._norm(projected.reshape(len(x), -1, head_dim), norm)
 
-    def _norm(self, x: Floats, weight: Floats) -> Floats:
-        return rms_norm(x, weight, self._decoder.norm_epsilon)
+    def _feed_forward(self, network: FeedForward, x: Floats) -> Floats:
+        up = self._apply(network.up, x)
+        if network.gate is None:
+            return self._apply(network.down, activate(up, network.activation))
+        gate = activate(self._apply(network.gate, x), network.activation)
+        return self._apply(network.down, gate * up)
+
+    def _norm(self, x: Floats, norm: Norm | None) -> Floats:
+        return x if norm is None else normed(x, norm, self._decoder.norm_epsilon)
 
     def _apply(self, matrix: Matrix, x: Floats) -> Floats:
         """``matrix`` times each row of ``x``: ``[T, columns]`` to ``[T, rows]``."""
         product: Floats = x @ self._weights[id(matrix)].T
-        return product
+        return product if matrix.bias is None else product + matrix.bias
 
 
 def _matrices(decoder: Decoder) -> Iterator[Matrix]:
@@ -168,4 +181,6 @@ def _matrices(decoder: Decoder) -> Iterator[Matrix]:
     for layer in decoder.layers:
         attention, network = layer.attention, layer.feed_forward
         yield from (attention.query, attention.key, attention.value, attention.output)
-        yield from (network.gate, network.up, network.down)
+        yield from (network.up, network.down)
+        if network.gate is not None:
+            yield network.gate
