@@ -187,26 +187,38 @@ def nemotron_h(config: Config) -> Layers:
     return _hybrid(config, mamba2_state(config), lambda index: _NEMOTRON_LETTERS[letters[index]])
 
 
-def zamba(state_of: Callable[[Config], StateCache]) -> Family:
-    """Zamba: Mamba everywhere, and shared attention over twice the width beside it in some layers.
+def zamba(config: Config) -> Layers:
+    """Mamba 1 everywhere; beside it, shared attention in the third layer and then periodically."""
+    period = fields.read_int(config, "attn_layer_period", default=6)
+    offset = fields.read_count(config, "attn_layer_offset", 4)
 
-    The weights are shared, the caches are not. ``layers_block_type`` says where.
-    """
+    def name(index: int) -> str:
+        attends = index == 2 or (index > 2 and (index - 3) % period == offset)
+        return "hybrid" if attends else "linear_attention"
 
-    def family(config: Config) -> Layers:
-        if config.get("attention_head_dim") is None:
-            heads = fields.num_heads(config)
-            config = {**config, "attention_head_dim": 2 * fields.hidden_size(config) // heads}
-        # kv_channels is the size before widening, and head_dim does not occur.
-        config = {**config, "kv_channels": None}
-        period = fields.read_int(config, "attn_layer_period", default=6)
-        return _hybrid(
-            config,
-            state_of(config),
-            lambda index: "hybrid" if index % period == period - 1 else "linear_attention",
-        )
+    return _zamba(config, mamba1_state(config), name)
 
-    return family
+
+# The layers of the 2.7B model.
+_ZAMBA2_HYBRIDS = [6, 12, 18, 24, 30, 36, 42, 47, 51]
+
+
+def zamba2(config: Config) -> Layers:
+    """Mamba 2 everywhere; beside it, shared attention in the layers of ``hybrid_layer_ids``."""
+    hybrids = set(fields.indices(config, "hybrid_layer_ids") or _ZAMBA2_HYBRIDS)
+    return _zamba(
+        config,
+        mamba2_state(config),
+        lambda index: "hybrid" if index in hybrids else "linear_attention",
+    )
+
+
+def _zamba(config: Config, state: StateCache, pattern: Pattern) -> Layers:
+    """Attention works on twice the width. Its weights are shared between layers, its caches not."""
+    if config.get("attention_head_dim") is None:
+        heads = fields.num_heads(config)
+        config = {**config, "attention_head_dim": 2 * fields.hidden_size(config) // heads}
+    return _hybrid({**config, "kv_channels": None}, state, pattern)
 
 
 def gated_delta(config: Config) -> Layers:
@@ -246,11 +258,13 @@ def qwen4(config: Config) -> Layers:
 def kimi_linear(config: Config) -> Layers:
     """Latent attention in the layers of ``full_attn_layers``, counted from one; else delta."""
     linear = fields.part(config, "linear_attn_config")
-    attention = set(fields.indices(linear, "full_attn_layers"))
+    attention = {index - 1 for index in fields.indices(linear, "full_attn_layers")}
+    if not attention:
+        attention = set(range(4, fields.num_layers(config), 4))
     return _latent_hybrid(
         config,
         kimi_delta_state(config),
-        lambda index: "full_attention" if index + 1 in attention else "linear_attention",
+        lambda index: "full_attention" if index in attention else "linear_attention",
     )
 
 
@@ -340,6 +354,7 @@ STATES: dict[str, Family] = {
     "kimi_linear": kimi_linear,
     "lfm2": lfm2,
     "lfm2_moe": lfm2,
+    "lfm3": lfm2,
     "mamba": states_only(mamba1_state),
     "mamba2": states_only(mamba2_state),
     "minimax": minimax,
@@ -352,6 +367,6 @@ STATES: dict[str, Family] = {
     "qwen4_exp_text": qwen4,
     "recurrent_gemma": recurrent_gemma,
     "rwkv": states_only(rwkv_state),
-    "zamba": zamba(mamba1_state),
-    "zamba2": zamba(mamba2_state),
+    "zamba": zamba,
+    "zamba2": zamba2,
 }

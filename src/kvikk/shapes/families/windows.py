@@ -6,6 +6,7 @@ Elements per token and layer as elsewhere; a layer of window W holds min(T, W) o
 from collections.abc import Callable
 from dataclasses import replace
 
+from kvikk.errors import ModelError
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
 from kvikk.shapes.families.layers import (
@@ -16,6 +17,7 @@ from kvikk.shapes.families.layers import (
     by_types,
     full,
     kv_layer,
+    sliding,
 )
 from kvikk.shapes.shape import LayerCache, LayerKind
 
@@ -39,6 +41,16 @@ def from_max_window_layers_up(config: Config) -> Layers:
     )
 
 
+def as_listed(config: Config) -> Layers:
+    """Families whose files list ``layer_types``; without that, and with a window, nobody can say.
+
+    Raises ModelError then.
+    """
+    if config.get("layer_types") is None and config.get("sliding_window") is not None:
+        raise ModelError("the model's configuration has a sliding_window but lacks layer_types")
+    return by_types(config, attention_makers(config), lambda index: "full_attention")
+
+
 def full_every(default: int, *names: str) -> Family:
     """Every nth layer sees everything, n from the first of ``names`` that is set; others slide."""
 
@@ -53,18 +65,13 @@ def _last_of(period: int) -> Callable[[int], str]:
     return lambda index: "sliding_attention" if (index + 1) % period else "full_attention"
 
 
-def _first_of(period: int) -> Callable[[int], str]:
-    return lambda index: "sliding_attention" if index % period else "full_attention"
-
-
-def full_first_of(default: int, *names: str) -> Family:
-    """The first of every n layers sees everything; the others slide."""
-
-    def family(config: Config) -> Layers:
-        period = fields.read_int(config, *names, default=default) if names else default
-        return by_types(config, attention_makers(config), _first_of(period))
-
-    return family
+def cwm(config: Config) -> Layers:
+    """The first of every four layers sees everything; the others slide."""
+    return by_types(
+        config,
+        attention_makers(config),
+        lambda index: "sliding_attention" if index % 4 else "full_attention",
+    )
 
 
 def exaone4(config: Config) -> Layers:
@@ -147,13 +154,26 @@ def _share_last(layers: Layers, shared: int) -> Layers:
 
 def mimo_v2(config: Config) -> Layers:
     """``hybrid_layer_pattern`` 1 slides; both kinds have heads and head sizes of their own."""
-    kinds = fields.flags(config, "hybrid_layer_pattern") or [False] * fields.num_layers(config)
+    slides = fields.flags(config, "hybrid_layer_pattern")
+    if slides is None:
+        slides = [index > 0 and (index + 1) % 6 > 0 for index in range(fields.num_layers(config))]
 
     return by_types(
         config,
         {"full_attention": _mimo_full(config), "sliding_attention": _mimo_sliding(config)},
-        lambda index: "sliding_attention" if kinds[index] else "full_attention",
+        lambda index: "sliding_attention" if slides[index] else "full_attention",
     )
+
+
+def step3(config: Config) -> Layers:
+    """Step 3.5 and 3.7: as ``layer_types`` lists, sliding layers with heads of their own number."""
+    other = fields.part(config, "attention_other_setting")
+    own = {name: other.get(name) for name in ("num_attention_heads", "num_attention_groups")}
+    own = {name: value for name, value in own.items() if value is not None}
+    if "num_attention_groups" in own:
+        own["num_key_value_heads"] = own["num_attention_groups"]
+    makers = {**attention_makers(config), "sliding_attention": sliding({**config, **own})}
+    return by_types(config, makers, lambda index: "full_attention")
 
 
 def _mimo_full(config: Config) -> Maker:
@@ -164,7 +184,7 @@ def _mimo_full(config: Config) -> Maker:
 
 def _mimo_sliding(config: Config) -> Maker:
     def make(index: int) -> LayerCache:
-        heads = fields.read_int(config, "swa_num_key_value_heads")
+        heads = fields.read_int(config, "swa_num_key_value_heads", default=8)
         head_dim = fields.read_int(config, "swa_head_dim", "head_dim")
         value_dim = fields.read_int(config, "swa_v_head_dim", "v_head_dim", default=head_dim)
         window_tokens = fields.read_int(config, "sliding_window", "sliding_window_size")
@@ -182,27 +202,33 @@ _QWEN = (
     "dream", "mimo", "qwen2", "qwen2_5_omni_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe",
     "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_moe", "qwen3_omni_moe_text",
 )
+_LISTED = (
+    "beam", "flint", "granite_swa", "granitemoe_swa", "kolibri1", "laguna", "mellum",
+    "modernbert-decoder", "muse_glimmer_text", "muse_spark_text",
+)
 # fmt: on
 
 WINDOWS: dict[str, Family] = {
+    **dict.fromkeys(_LISTED, as_listed),
     **dict.fromkeys(_EVERY_LAYER, every_layer),
     **dict.fromkeys(_QWEN, from_max_window_layers_up),
     "afmoe": full_every(4, "global_attn_every_n_layers"),
     "cohere2": full_every(4, "sliding_window_pattern", "_sliding_window_pattern"),
     "cohere2_moe": full_every(4, "sliding_window_pattern", "_sliding_window_pattern"),
-    "cwm": full_first_of(4),
+    "cwm": cwm,
     "exaone4": exaone4,
     "exaone_moe": exaone4,
     "gemma2": full_every(2),
     "gemma3_text": full_every(6, "sliding_window_pattern", "_sliding_window_pattern"),
     "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
+    "gemma4_unified_text": gemma4,
     "gpt_oss": full_every(2),
     "llama4_text": llama4,
     "mimo_v2_flash": mimo_v2,
     "olmo3": full_every(4),
     "smollm3": smollm3,
-    "step3p5": full_first_of(4),
-    "step3p7": full_first_of(4),
+    "step3p5": step3,
+    "step3p7": step3,
     "vaultgemma": full_every(2),
 }
