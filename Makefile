@@ -1,14 +1,15 @@
 # make serve   set up if needed, then serve SmolLM2 on port 8000
 # make test    set up if needed, then lint, types, import contracts and all tests
 # make setup   everything both of them need
-# make bench   speed beside llama.cpp on the same file; see benchmarks/README.md
+# make peers   install what to compare with: llama.cpp, vLLM, transformers (minutes, gigabytes)
+# make bench   speed beside those that are installed; see benchmarks/README.md
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
 
-.PHONY: setup serve test lint bench clean
+.PHONY: setup serve test lint bench peers clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.engine-ready $(VENV)/.dev-ready
@@ -27,6 +28,9 @@ lint: $(VENV)/.dev-ready
 
 bench: setup
 	$(BIN)/python benchmarks/speed.py
+
+peers:
+	PYTHON=$(PYTHON) sh benchmarks/peers/install.sh
 
 clean:
 	rm -rf $(VENV)

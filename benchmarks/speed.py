@@ -1,158 +1,166 @@
-"""Tokens a second beside llama.cpp on the same file: ``make bench``.
+"""Tokens a second beside the peers: ``make bench``.
 
-    LLAMA_CPP_PYTHON=path/to/python   an interpreter with llama-cpp-python
-    YARDSTICK=path/to/yardstick.py    a script that prints one JSON line of speeds
-    python benchmarks/speed.py [--model smollm2] [--threads N] [--rounds 5]
+    python benchmarks/speed.py [--models smollm2 …] [--peers kvikk 'llama.cpp' …]
+        [--only prefill decode-64 batch …] [--rounds 3] [--threads N] [--json] [--keep]
+    YARDSTICK=path/to/yardstick.py    a script that prints one JSON line of SmolLM2's speeds
 
-Engines take turns within a round, since a machine's speed drifts; medians over the rounds, and the
-ratio to the other engine. Prints a Markdown table.
+All that are installed (``peers/install.sh``) take part. They take turns within a round, a measure
+at a time, since a machine's speed drifts; figures are medians over the rounds with their spread.
+``--keep`` puts them among ``results/``, which ``report.py`` makes the tables in docs from.
 """
 
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from importlib.metadata import version
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from typing import Any
 
-import numpy as np
+import results
+from contestants import Contestant, PeerError, PeerProcess, contestants
+from models import MODELS_OF_THE_COMPARISON
+from tables import speed_tables
 
-from kvikk.backends.base import Batch, Plan
-from kvikk.backends.cpu.backend import CpuBackend
-from kvikk.files.sources import resolve
-from kvikk.models.load import load_decoder
-from kvikk.shapes.shape import cache_groups
-
-Speeds = dict[str, float]
-CONTEXT_TOKENS = 2048
-BLOCK_TOKENS = 32
+DECODED_TOKENS = 32
 
 
-class Kvikk:
-    """Our engine's backend, with one sequence whose blocks lie in no order."""
+@dataclass(frozen=True)
+class Measure:
+    """One thing to measure; ``parameters`` are those of the peers' method."""
 
-    def __init__(self, model: str, threads: int) -> None:
-        decoder = load_decoder(resolve(model))
-        self._backend = CpuBackend(threads)
-        groups = cache_groups(decoder.shape)
-        num_blocks = CONTEXT_TOKENS // BLOCK_TOKENS
-        counts = (num_blocks,) * len(groups)
-        plan = Plan(groups, counts, BLOCK_TOKENS, "bf16", 512, 1, CONTEXT_TOKENS)
-        self._backend.load(decoder, plan)
-        generator = np.random.default_rng(0)
-        order = generator.permutation(num_blocks).astype(np.int32)[None]
-        self._tables = (order,) * len(groups)
-        self._tokens = generator.integers(100, 40_000, CONTEXT_TOKENS).astype(np.int32)
-
-    def _run(self, start: int, count: int) -> None:
-        rows = np.arange(count, dtype=np.int32)
-        batch = Batch(
-            self._tokens[start : start + count], rows + start, rows * 0, self._tables, rows[-1:]
-        )
-        self._backend.forward(batch)
-
-    def round(self) -> Speeds:
-        """A prompt of 512 tokens, then 32 tokens at contexts of 64 and 1,024."""
-        start_s = time.perf_counter()
-        self._run(0, 512)
-        speeds = {"prefill 512": 512 / (time.perf_counter() - start_s)}
-        self._run(512, 512)
-        for context in (64, 1024):
-            start_s = time.perf_counter()
-            for position in range(context, context + 32):
-                self._run(position, 1)
-            speeds[f"decode at {context}"] = 32 / (time.perf_counter() - start_s)
-        return speeds
+    name: str
+    method: str
+    parameters: dict[str, int]
 
 
-def llama_cpp(python: str, model: str, threads: int) -> tuple[str, Callable[[], Speeds]]:
-    """llama.cpp in a process of its own: its name, and what does a round."""
-    script = str(Path(__file__).with_name("llama_cpp_peer.py"))
-    told = subprocess.run([python, script, "version"], capture_output=True, text=True, check=True)
-    process = subprocess.Popen(
-        [python, script, "speed", str(resolve(model).path), str(threads)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-
-    def one_round() -> Speeds:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("round\n")
-        process.stdin.flush()
-        speeds: Speeds = json.loads(process.stdout.readline())
-        return speeds
-
-    return f"llama.cpp (llama-cpp-python {told.stdout.strip()})", one_round
+MEASURES = [
+    *(
+        Measure(f"prefill-{tokens}", "prefill", {"tokens": tokens})
+        for tokens in (128, 512, 1024, 4096)
+    ),
+    *(
+        Measure(f"decode-{context}", "decode", {"context": context, "tokens": DECODED_TOKENS})
+        for context in (64, 1024)
+    ),
+    Measure("bandwidth", "bandwidth", {}),
+    *(
+        Measure(f"batch-{streams}", "batch", {"streams": streams, "prompt": 128, "output": 128})
+        for streams in (8, 32)
+    ),
+]
 
 
-def yardstick(script: str, model: str) -> Speeds:
-    """One run of the yardstick, in its own words turned to ours."""
-    done = subprocess.run(
-        [sys.executable, script, str(resolve(model).path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {
-        "prefill 512": told["prefill_512_tokens_per_s"],
-        "decode at 64": told["decode_at_64_tokens_per_s"],
-        "decode at 1024": told["decode_at_1024_tokens_per_s"],
+def chosen(only: Sequence[str]) -> list[Measure]:
+    """The measures whose name or kind is among ``only``; all if that is empty.
+
+    Decoding takes the bandwidth with it, to have something to compare with.
+    """
+    wanted = {*only, "bandwidth"} if any(name.startswith("decode") for name in only) else {*only}
+    found = [one for one in MEASURES if not wanted or one.name in wanted or one.method in wanted]
+    if not found:
+        sys.exit(f"--only knows {', '.join(one.name for one in MEASURES)}")
+    return found
+
+
+def measure_model(
+    model: str,
+    taking_part: Sequence[Contestant],
+    measures: Sequence[Measure],
+    rounds: int,
+    threads: int,
+) -> results.Entries:
+    """The entries of one model. A peer that fails at something is left out of it, with a line."""
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        peers: list[PeerProcess] = []
+        for contestant in taking_part:
+            if not any(contestant.can_take_part(model, one.method) for one in measures):
+                continue
+            _tell(f"{model}: starting {contestant.name}")
+            try:
+                peer = PeerProcess(contestant, model, threads, logs / f"{len(peers)}.log")
+            except PeerError as error:
+                _tell(str(error))
+                continue
+            stack.callback(peer.close)
+            peers.append(peer)
+        speeds: dict[tuple[str, str], list[float]] = {}
+        given_up: set[tuple[str, str]] = set()
+        for number in range(rounds + 1):  # the first is to warm up
+            for one in measures:
+                for peer in peers:
+                    key = (one.name, peer.contestant.name)
+                    if key in given_up or not peer.contestant.can_take_part(model, one.method):
+                        continue
+                    _tell(f"{model}: round {number} of {rounds}, {one.name}, {key[1]}")
+                    try:
+                        speed = peer.ask(one.method, **one.parameters)
+                    except PeerError as error:
+                        _tell(str(error))
+                        given_up.add(key)
+                        continue
+                    if number > 0:
+                        speeds.setdefault(key, []).append(speed)
+        about = results.conditions(threads)
+        descriptions = {peer.contestant.name: peer.description for peer in peers}
+        return {
+            f"{model}, {one.name}": _entry(one, speeds, descriptions, about) for one in measures
+        }
+
+
+def _entry(
+    one: Measure,
+    speeds: dict[tuple[str, str], list[float]],
+    descriptions: dict[str, dict[str, Any]],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """Per second: tokens, of bandwidth bytes."""
+    values = {
+        peer: {**descriptions[peer], "per_s": per_s}
+        for (measure, peer), per_s in speeds.items()
+        if measure == one.name
     }
+    return {**about, "peers": values}
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Measure in turns and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-
-    engines: dict[str, Callable[[], Speeds]] = {
-        f"kvikk {version('kvikk')}": Kvikk(arguments.model, arguments.threads).round
-    }
-    python = os.environ.get("LLAMA_CPP_PYTHON")
-    if python:
-        name, one_round = llama_cpp(python, arguments.model, arguments.threads)
-        engines[name] = one_round
-    script = os.environ.get("YARDSTICK")
-    if script:
-        engines["yardstick"] = lambda: yardstick(script, arguments.model)
-
-    seen: dict[str, list[Speeds]] = {name: [] for name in engines}
-    for number in range(arguments.rounds + 1):
-        print(f"round {number} of {arguments.rounds}", file=sys.stderr)
-        for name, one_round in engines.items():
-            speeds = one_round()
-            if number > 0:  # the first warms up
-                seen[name].append(speeds)
-
-    print(
-        f"{arguments.model}, {arguments.threads} threads, {platform.processor() or 'CPU'}, "
-        f"median of {arguments.rounds} rounds (lowest to highest), tokens a second\n"
+    """Measure in turns, print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    columns = list(next(iter(seen.values()))[0])
-    print("| engine | " + " | ".join(columns) + " |")
-    print("|---|" + "---|" * len(columns))
-    ours = {column: median(one[column] for one in next(iter(seen.values()))) for column in columns}
-    for index, (name, rounds) in enumerate(seen.items()):
-        cells = []
-        for column in columns:
-            values = [one[column] for one in rounds]
-            cell = f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-            if index > 0:
-                cell += f", kvikk {ours[column] / median(values):.2f}x"
-            cells.append(cell)
-        print(f"| {name} | " + " | ".join(cells) + " |")
+    everyone = contestants()
+    names = [contestant.name for contestant in everyone]
+    parser.add_argument("--models", nargs="+", default=list(MODELS_OF_THE_COMPARISON))
+    parser.add_argument("--peers", nargs="+", default=names, help=", ".join(names))
+    parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true", help="entries instead of tables")
+    parser.add_argument("--keep", action="store_true", help="put them among the results")
+    arguments = parser.parse_args()
+    for given, known in ((arguments.models, MODELS_OF_THE_COMPARISON), (arguments.peers, names)):
+        for name in given:
+            if name not in known:
+                parser.error(f"{name!r} is not one of {', '.join(known)}")
+
+    measured: results.Entries = {}
+    taking_part = [one for one in everyone if one.name in arguments.peers]
+    for model in arguments.models:
+        entries = measure_model(
+            model, taking_part, chosen(arguments.only), arguments.rounds, arguments.threads
+        )
+        measured |= entries
+        if arguments.keep:
+            results.add("speed", entries)
+    print(json.dumps(measured, indent=1) if arguments.json else speed_tables(measured))
 
 
 if __name__ == "__main__":

