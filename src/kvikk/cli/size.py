@@ -74,6 +74,12 @@ def size(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="E.g. kv_heads=32, sliding_window=null."),
     ] = None,
+    mtp: Annotated[
+        int, typer.Option(metavar="LAYERS", help="MTP or EAGLE layers that guess ahead.")
+    ] = 0,
+    draft: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A draft model, cached beside it.")
+    ] = None,
     assume: Annotated[
         str | None, typer.Option(metavar="FAMILY", help="Read an unknown model as, e.g., llama.")
     ] = None,
@@ -112,6 +118,8 @@ def size(
             v_dtype=v_dtype,
             what_if=what_if or (),
             assume=assume,
+            mtp=mtp,
+            draft=draft,
         )
         for model in models
     ]

@@ -263,10 +263,17 @@ def print_check(path: Path, one: Sized, *, as_json: bool) -> None:
     """A log's figures beside ours, line by line."""
     from kvikk.shapes.start_logs.check import check_log
     from kvikk.shapes.start_logs.records import Subject
+    from kvikk.shapes.start_logs.variants import variants
 
     sizing = one.sizing
     options = sizing.choices.options
-    subject = Subject(sizing.shape, sizing.choices.dtypes, options.tp, options.dp_attention)
+    subject = Subject(
+        sizing.shape,
+        sizing.choices.dtypes,
+        options.tp,
+        options.dp_attention,
+        variants(one.config, sizing.shape),
+    )
     engine, comparisons = check_log(path, subject)
     if as_json:
         lines = [

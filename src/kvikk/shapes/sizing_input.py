@@ -9,6 +9,7 @@ from kvikk.errors import ModelError
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.shapes.accelerators import accelerator
 from kvikk.shapes.config import Config
+from kvikk.shapes.drafts import with_draft, with_mtp
 from kvikk.shapes.dtypes import kv_dtypes
 from kvikk.shapes.families import read_shape
 from kvikk.shapes.quantities import parse_bytes
@@ -95,6 +96,7 @@ class Sized:
     """A model as asked for; ``published`` is it without the changes of a what-if."""
 
     sizing: Sizing
+    config: Config
     published: Sizing | None = None
 
 
@@ -108,17 +110,24 @@ def size_model(
     v_dtype: str | None = None,
     what_if: Sequence[str] = (),
     assume: str | None = None,
+    mtp: int = 0,
+    draft: str | None = None,
 ) -> Sized:
     """Find a model, read its configuration and size it.
 
-    ``k_dtype`` and ``v_dtype`` outrank ``kv_dtype``; what is not given is the model's own. Raises
-    ModelError, in one line, for whatever is wrong with the model or the choices.
+    ``k_dtype`` and ``v_dtype`` outrank ``kv_dtype``; what is not given is the model's own. ``mtp``
+    layers and a ``draft`` model add their cache. Raises ModelError, in one line, for whatever is
+    wrong with the model or the choices.
     """
     source = resolve(model, weights=False)
     changes = parse_changes(what_if)
     shape = read_shape(source.config, assume)
+    draft_shape = draft and read_shape(resolve(draft, weights=False).config, assume)
 
     def sized(shape: ModelShape, config: Config) -> Sizing:
+        shape = with_mtp(shape, mtp)
+        if draft_shape:
+            shape = with_draft(shape, draft_shape)
         dtypes = None
         if kv_dtype or k_dtype or v_dtype:
             usual = kv_dtype or shape.kv_dtype
@@ -130,12 +139,12 @@ def size_model(
 
     published = sized(shape, source.config)
     if not changes:
-        return Sized(published)
+        return Sized(published, source.config)
     config = changed_config(source.config, changes)
     changed = read_shape(config, assume)
     if any(takes_windows_away(key, value) for key, value in changes.items()):
         changed = without_windows(changed)
-    return Sized(sized(changed, config), published)
+    return Sized(sized(changed, config), config, published)
 
 
 def _weight_bytes(source: ModelSource, config: Config) -> int | None:

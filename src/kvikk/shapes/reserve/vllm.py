@@ -225,6 +225,8 @@ def _with_equal_pages(pages: Sequence[Pages], rules: list[str]) -> list[Pages]:
         else:
             factor = largest // page.page_bytes
             equal.append(page.with_block_size(page.block_size * factor))
+    if equal == list(pages):
+        return equal
     sizes = sorted({page.block_size for page in equal if page.kind is not LayerKind.STATE})
     rules.append(f"blocks of {' or '.join(f'{size:,}' for size in sizes)} tokens make pages equal")
     return equal

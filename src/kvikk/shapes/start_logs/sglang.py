@@ -104,8 +104,9 @@ def _states(number: int, match: re.Match[str], layers: Layers, tp: int) -> Itera
         ("states", "recurrent", Printed(match["ssm"])),
     ):
         parts = [part for layer in layers for part in layer if part.kind == kind]
-        rule = f"{states:,} states, {len(parts)} layers" + f", divided by {tp} ranks" * (tp > 1)
-        yield _compared(number, figure, printed, states * _fixed(parts), rule)
+        rule = f"{states:,} states and a spare one, {len(parts)} layers"
+        rule += f", divided by {tp} ranks" * (tp > 1)
+        yield _compared(number, figure, printed, (states + 1) * _fixed(parts), rule)
 
 
 def _bytes(parts: Sequence[Part]) -> float:
