@@ -12,6 +12,7 @@ from kvikk.files.gguf import GGUFFile, open_gguf
 from kvikk.files.gguf_config import config_from_gguf
 from kvikk.files.identity import content_digest
 from kvikk.files.json_object import read_json_object
+from kvikk.files.random_models import PREFIX, random_model
 from kvikk.files.safetensors import open_safetensors_folder, weight_files
 from kvikk.files.tensors import Tensor
 
@@ -73,13 +74,16 @@ class ModelSource:
 
 
 def resolve(model: str, weights: bool = True) -> ModelSource:
-    """Find ``model``: an alias, a GGUF file, a ``config.json``, a folder, or a hub id ``org/name``.
+    """Find ``model``: an alias, a GGUF file, a ``config.json``, a folder, a hub id ``org/name``, or
+    ``random:SHAPE``, which is made here.
 
     ``weights`` False is for those who only read the configuration: a folder needs none then, and
     nothing but the configuration is fetched from a hub. Raises ModelError with what to do.
     """
     if model in ALIASES:
         return ModelSource(model, ALIASES[model]())
+    if model.startswith(PREFIX):
+        return ModelSource(model, random_model(model))
     path = Path(model).expanduser()
     if path.is_dir():
         return _folder(model, path, weights)
