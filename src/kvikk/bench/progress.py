@@ -1,35 +1,42 @@
 """How far a measurement is, for whoever waits at a terminal; a log gets nothing."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
-@contextmanager
-def progress_bar(
-    total: int | None, console: Console | None = None
-) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error; gives the function that counts one step and says what comes next.
+class MeasuringBar:
+    """A bar on standard error, once it is told how much there is to do."""
 
-    ``total`` None where nobody knows how many there will be.
-    """
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console or Console(stderr=True),
-        transient=True,
-        # Drawing costs the machine that is being measured.
-        refresh_per_second=2,
-        disable=not (console or Console(stderr=True)).is_terminal,
-    )
-    with progress:
-        task = progress.add_task("", total=total)
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            # Drawing costs the machine that is being measured.
+            refresh_per_second=2,
+            disable=not console.is_terminal,
+        )
 
-        def advance(description: str) -> None:
-            progress.update(task, advance=1, description=description)
+    def __enter__(self) -> "MeasuringBar":
+        self._progress.start()
+        return self
 
-        yield advance
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, total: int) -> Callable[[int, str], None]:
+        """The function to be told how much has been done since, and what comes next."""
+        task = self._progress.add_task("", total=total)
+        return lambda done, text: self._progress.update(task, advance=done, description=text)

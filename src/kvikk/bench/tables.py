@@ -1,7 +1,5 @@
 """Tables for a terminal."""
 
-from collections.abc import Sequence
-
 from rich.table import Table
 
 from kvikk.bench.load_summary import LoadSummary, Spread

@@ -3,13 +3,15 @@
 import typer
 
 from kvikk.cli.bench_serve import serve
+from kvikk.cli.bench_timing import timing
 
 bench = typer.Typer(
     name="bench",
     help="Measure: cached against uncached, formula against tensors, workloads over HTTP.",
     no_args_is_help=True,
 )
-bench.command()(serve)
+for _verb in (timing, serve):
+    bench.command()(_verb)
 
 
 @bench.callback()

@@ -1,7 +1,6 @@
 """``kvikk bench serve``: a workload against any server of the OpenAI kind."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -50,13 +49,13 @@ def serve(
         int | None, typer.Option(help="Decides all texts; default: new ones for every run.")
     ] = None,
     as_json: options.Json = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it too.")] = None,
+    plot: options.Plot = None,
 ) -> None:
     """Measure a server: time to first token, time per token, speed, reuse."""
     from rich.console import Console
 
     from kvikk.bench.load_summary import charts
-    from kvikk.bench.progress import progress_bar
+    from kvikk.bench.progress import MeasuringBar
     from kvikk.bench.serve import ServeOptions, measure
     from kvikk.bench.tables import serve_heading, serve_notes, serve_tables
     from kvikk.bench.workloads import Chat, Fixed, Workload
@@ -78,8 +77,9 @@ def serve(
         concurrency=concurrency,
         seed=seed,
     )
-    with progress_bar(load.num_requests) as advance:
-        measured = measure(chosen, load, on_result=lambda result: advance("requests"))
+    with MeasuringBar() as bar:
+        advance = bar.begin(load.num_requests)
+        measured = measure(chosen, load, on_result=lambda result: advance(1, "requests"))
     if plot is not None:
         write_svg(plot, charts(measured.summary, measured.run))
     if as_json:

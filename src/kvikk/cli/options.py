@@ -50,6 +50,9 @@ TopK = Annotated[int, typer.Option(help="Choose among the k likeliest tokens; 0:
 TopP = Annotated[float, typer.Option(help="Choose among the likeliest tokens of this total.")]
 Seed = Annotated[int | None, typer.Option(help="Makes a sampled answer repeatable.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")]
+Plot = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="Draw the figures into this file too.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
