@@ -19,7 +19,13 @@ _TEXT_PARTS = (
 _DEEPEST_PART = 4
 
 # What the whole model says also holds for its language model, if that says nothing else.
-_INHERITED = ("dtype", "torch_dtype", "quantization_config", "vision_config")
+_INHERITED = (
+    "dtype",
+    "torch_dtype",
+    "quantization_config",
+    "tie_word_embeddings",
+    "vision_config",
+)
 
 # Beyond these no model goes; a damaged file that says so must not fill the memory.
 _LARGEST_INT = 2**31 - 1
@@ -162,7 +168,7 @@ def num_layers(config: Config) -> int:
 
 def num_heads(config: Config, layer: int = 0) -> int:
     """Number of query heads, in ``layer`` where each layer has its own."""
-    names = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+    names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
     return read_int(_of_layer(config, names, layer), *names)
 
 
