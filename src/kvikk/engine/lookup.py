@@ -17,6 +17,7 @@ how soon a token comes, never which.
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +28,19 @@ _LENGTH_LIMIT = 31
 # 16 or more tokens), until the sequence has shown its own.
 _FIRST_CHANCES = (0.0, 0.0, 0.3, 0.55, 0.75, 0.9)
 _LEARNING_RATE = 1 / 16
+# What is less likely is not worth a thought.
+_LEAST_CHANCE = 0.05
 # More new tokens than this are taken in by numpy.
 _MANY_TOKENS = 64
 _WORD = 2**64 - 1
 _FACTOR = 0x9E3779B97F4A7C15
+
+
+class Guess(NamedTuple):
+    """A token, and the chance that it and all guesses before it are right."""
+
+    token_id: int
+    chance: float
 
 
 class PromptLookup:
@@ -48,25 +58,26 @@ class PromptLookup:
         self._cursor = -1  # where the guessed continuation begins; -1: there is no match
         self._length = 0  # of the match
 
-    def draft(self, tokens: Sequence[int], least_chance: float, max_tokens: int) -> list[int]:
-        """What may follow ``tokens``, as far as the whole guess is at least that likely.
+    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[Guess]:
+        """What may follow ``tokens``, which are those of the call before, or more.
 
-        ``tokens`` are those of the call before, or more. Costs O(new tokens).
+        Costs O(new tokens).
         """
         self._take_in(tokens)
-        guess: list[int] = []
+        guesses: list[Guess] = []
         if self._cursor < 0:
-            return guess
+            return guesses
         chance = 1.0
         for ahead in range(max_tokens):
             chance *= self._chances[min(self._length + ahead, _LENGTH_LIMIT).bit_length()]
-            if chance < least_chance:
+            if chance < _LEAST_CHANCE:
                 break
             place = self._cursor + ahead
             # A match may reach its own guess: then the text turns in a circle.
             known = place < len(tokens)
-            guess.append(tokens[place] if known else guess[place - len(tokens)])
-        return guess
+            token_id = tokens[place] if known else guesses[place - len(tokens)].token_id
+            guesses.append(Guess(token_id, chance))
+        return guesses
 
     def _take_in(self, tokens: Sequence[int]) -> None:
         start, stop = self._num_tokens, len(tokens)

@@ -30,6 +30,7 @@ from kvikk.backends.base import Plan
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import OutOfBlocks
+from kvikk.engine.lookup import Guess
 from kvikk.engine.sequence import NO_ROW, Sequence
 from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
 from kvikk.shapes.blocks import most_blocks
@@ -142,15 +143,15 @@ class Scheduler:
         answers = list(step.chunks)
         if self._speculation is None or not answers:
             return
-        least_chance = self._speculation.least_chance(len(answers))
         # Every sequence may want a row of logits in this step, and every guess one more.
         rows = self._max_rows - min(self.num_sequences, self._max_running)
         budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
-        for sequence in answers:
-            most = min(MAX_DRAFT_TOKENS, budget, sequence.max_tokens - len(sequence.token_ids) - 1)
-            if most <= 0 or sequence.drafter is None:
-                continue
-            draft = sequence.drafter.draft(sequence.token_ids, least_chance, most)
+        drafts = [(sequence, self._guess(sequence, budget)) for sequence in answers]
+        chances = sorted([guess.chance for _, draft in drafts for guess in draft], reverse=True)
+        left = self._speculation.num_worthwhile(len(answers), chances[: max(budget, 0)])
+        least = chances[left - 1] if left else 1.0
+        for sequence, guesses in drafts:
+            draft = [guess.token_id for guess in guesses[:left] if guess.chance >= least]
             if not draft:
                 continue
             try:
@@ -160,7 +161,15 @@ class Scheduler:
             sequence.draft = draft
             step.chunks[sequence] += len(draft)
             step.budget -= len(draft)
-            budget -= len(draft)
+            left -= len(draft)
+
+    def _guess(self, sequence: Sequence, budget: int) -> list[Guess]:
+        """What may follow an answer, as far as there is room for it."""
+        room = sequence.max_tokens - len(sequence.token_ids) - 1
+        most = min(MAX_DRAFT_TOKENS, budget, room)
+        if most <= 0 or sequence.drafter is None:
+            return []
+        return sequence.drafter.draft(sequence.token_ids, most)
 
     def _make_room(self, step: Step, sequence: Sequence, count: int) -> None:
         """Get blocks for the next ``count`` tokens, or leave the sequence without.

@@ -1,89 +1,93 @@
-"""When a guessed token is worth computing: what it costs against what it may save.
+"""When guessed tokens are worth computing: what they cost against what they may save.
 
-A pass over n tokens takes about a + b·n seconds: a for reading the weights, b for arithmetic. With
-n answers under way each of its tokens comes at (a + b·n) / n; one more token in the pass costs b.
-So a guess pays if it is right with a chance of at least
+A pass of the backend over n tokens takes about a + b·n seconds: a for reading the weights, b for
+arithmetic; and some n suit the backend's kernels better than others. A step for n answers brings n
+tokens, and with m guesses in it as many more as are right. So of all m that one is best for which
 
-    b·n / (a + b·n)
+    (n + the guesses' chances to be right, added up) / seconds of a pass over n + m tokens
 
-which is a tenth for one answer on a CPU whose passes are bound by memory, and nearly one for very
-many: then there is nothing left to gain. Both numbers are learnt from the passes themselves, since
-they are the machine's, the model's and the context's.
+is largest. With one answer, a CPU bound by memory takes guesses that are right one time in ten;
+with very many answers, a pass costs each token its price, and nothing is left to gain. What passes
+cost is learnt from the passes themselves, since it is the machine's, the model's, the context's.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvikk.engine.lookup import PromptLookup
+from kvikk.engine.lookup import Guess, PromptLookup
 from kvikk.engine.requests import Request
 
-# A pass of one token and seven guesses: more tokens in one pass cost each their full price.
+# With the last known token they fill a pass of 8; beyond, each token costs its full price.
 MAX_DRAFT_TOKENS = 7
 
-# What is believed before there are measurements, and keeps its weight among the first of them: a
-# pass of 8 tokens takes 1.84 times one of 1.
-_FEW, _MANY, _MANY_COST = 1, 8, 1.84
+# A gain that is smaller than this share may be an error of what was measured.
+_LEAST_GAIN = 0.03
+# What is believed before there are measurements, and keeps its weight beside them: a pass of 8
+# tokens takes 1.7 times one of 1.
+_BELIEVED_TOKENS, _BELIEVED_COST = (1, 8), (1.0, 1.7)
 _BELIEF_WEIGHT = 4.0
 _MEMORY = 0.99  # how much of a pass's weight is left after the next one
-_OUTLIER = 3.0  # a pass that takes longer than this many times what was expected was interrupted
-_MAX_PASS_TOKENS = 64  # beyond, passes are prefills and say nothing about single tokens
+_LEARNING_RATE = 1 / 16
+_OUTLIER = 1.5  # what took longer than this many times the expected was interrupted
+_MAX_PASS_TOKENS = 64  # beyond, a pass says nothing about single tokens
 
 
 class PassCost:
-    """Seconds of a pass as a line over its tokens, by least squares over the latest passes."""
+    """Seconds of a pass by its tokens, up to 64: a line, and each number's deviation from it.
+
+    The line is fitted by least squares to the latest passes and follows what changes for all, such
+    as longer contexts. Until the first pass its scale is 1 for one token.
+    """
 
     def __init__(self) -> None:
-        # Sums over passes of 1, n, n·n, seconds and n·seconds, the older the lighter.
+        # Over passes, the older the lighter: sums of 1, n, n·n, seconds, n·seconds.
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._fixed_s = 0.0
-        self._token_s = 0.0
+        self._deviations = [1.0] * (_MAX_PASS_TOKENS + 1)
+        (few, many), (low, high) = _BELIEVED_TOKENS, _BELIEVED_COST
+        self._believed_slope = (high - low) / (many - few)
+        self._fixed_s, self._token_s = low - few * self._believed_slope, self._believed_slope
+
+    def expected_s(self, num_tokens: int) -> float:
+        """Seconds of a pass over so many tokens."""
+        deviation = self._deviations[min(num_tokens, _MAX_PASS_TOKENS)]
+        return (self._fixed_s + self._token_s * num_tokens) * deviation
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Learn from one pass."""
         if num_tokens > _MAX_PASS_TOKENS:
             return
-        n = float(num_tokens)
-        expected_s = self._fixed_s + self._token_s * n
-        if expected_s > 0:
-            seconds = min(seconds, _OUTLIER * expected_s)
-        weight, tokens, squares, times, products = self._sums
-        weight, tokens, squares = (
-            weight * _MEMORY + 1,
-            tokens * _MEMORY + n,
-            squares * _MEMORY + n * n,
-        )
-        times, products = times * _MEMORY + seconds, products * _MEMORY + n * seconds
+        if self._sums[0] > 0:
+            seconds = min(seconds, _OUTLIER * self.expected_s(num_tokens))
+        weight, tokens, squares, times, products = (_MEMORY * total for total in self._sums)
+        weight, tokens, squares = weight + 1, tokens + num_tokens, squares + num_tokens**2
+        times, products = times + seconds, products + num_tokens * seconds
         self._sums = (weight, tokens, squares, times, products)
-        # The belief has the scale of what was measured, and says only how steep the line is.
-        slope = (_MANY_COST - 1) / (_MANY - _FEW)
-        one_s = times / (weight + slope * (tokens - weight))
-        weight += 2 * _BELIEF_WEIGHT
-        tokens += _BELIEF_WEIGHT * (_FEW + _MANY)
-        squares += _BELIEF_WEIGHT * (_FEW**2 + _MANY**2)
-        times += _BELIEF_WEIGHT * one_s * (1 + _MANY_COST)
-        products += _BELIEF_WEIGHT * one_s * (_FEW + _MANY * _MANY_COST)
+        # The belief takes its scale from what was measured, and says how steep the line is.
+        one_s = times / (weight + self._believed_slope * (tokens - weight))
+        for believed, cost in zip(_BELIEVED_TOKENS, _BELIEVED_COST, strict=True):
+            weight += _BELIEF_WEIGHT
+            tokens += _BELIEF_WEIGHT * believed
+            squares += _BELIEF_WEIGHT * believed**2
+            times += _BELIEF_WEIGHT * one_s * cost
+            products += _BELIEF_WEIGHT * one_s * cost * believed
         token_s = (weight * products - tokens * times) / (weight * squares - tokens * tokens)
         self._token_s = min(max(token_s, 0.0), times / tokens)
         self._fixed_s = (times - self._token_s * tokens) / weight
-
-    def least_chance(self, num_answers: int) -> float:
-        """The chance from which on a guess pays in a pass for so many answers."""
-        if self._fixed_s + self._token_s == 0:  # nothing was measured yet
-            return 1.0
-        marginal_s = self._token_s * num_answers
-        return marginal_s / (self._fixed_s + marginal_s)
+        deviation = seconds / (self._fixed_s + self._token_s * num_tokens)
+        old = self._deviations[num_tokens]
+        self._deviations[num_tokens] = old + (deviation - old) * _LEARNING_RATE
 
 
 class Drafter(Protocol):
     """Guesses one sequence's next tokens."""
 
-    def draft(self, tokens: Sequence[int], least_chance: float, max_tokens: int) -> list[int]:
-        """What may follow ``tokens``, as far as the whole guess is at least that likely."""
+    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[Guess]:
+        """What may follow ``tokens``, with ever smaller chances."""
         ...
 
 
 class Speculation:
-    """Who guesses for a sequence, and how likely a guess must be to be computed."""
+    """Who guesses for a sequence, and which guesses are computed."""
 
     def __init__(self) -> None:
         self._cost = PassCost()
@@ -96,6 +100,13 @@ class Speculation:
         """Learn what a pass of the backend cost."""
         self._cost.observe(num_tokens, seconds)
 
-    def least_chance(self, num_answers: int) -> float:
-        """The chance from which on a guess pays in a pass for so many answers."""
-        return self._cost.least_chance(num_answers)
+    def num_worthwhile(self, num_answers: int, chances: Sequence[float]) -> int:
+        """How many guesses to compute beside so many answers, the likeliest of them first."""
+        best, gained = 0, float(num_answers)
+        best_rate = (1 + _LEAST_GAIN) * gained / self._cost.expected_s(num_answers)
+        for count, chance in enumerate(chances, 1):
+            gained += chance
+            rate = gained / self._cost.expected_s(num_answers + count)
+            if rate > best_rate:
+                best, best_rate = count, rate
+        return best
