@@ -99,6 +99,11 @@ class CacheManager:
             keys=tuple(keys[: num_tokens // self.block_size]),
         )
 
+    def computing(self, key: bytes, besides: int) -> int | None:
+        """A live sequence other than ``besides`` that was opened to compute this key."""
+        owners = self._pending.get(key, ())
+        return next((owner for owner in owners if owner != besides), None)
+
     def allocate(self, sequence_id: int, match: Match, num_tokens: int) -> None:
         """Open a sequence on a match: share the hit's blocks, make room for ``num_tokens`` more.
 

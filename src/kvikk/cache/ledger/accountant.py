@@ -1,0 +1,358 @@
+"""The accountant: hears what happens to blocks, and says of each prompt token what became of it.
+
+It stands beside the cache manager and changes nothing there. It hears every event, remembers what
+left and why, and opens one ledger a request, at its first admission:
+
+    manager ── stored, removed, cleared ──► accountant ──► ledgers
+    engine ─── open (admitted), close ────►
+
+What it remembers is bounded by ``memory_bytes``, in equal parts: keys that went, contents of
+blocks, and tokens of sequences that ended. What is resident is bounded by the pool.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvikk.cache.keys import KeyChain
+from kvikk.cache.ledger import contents as block_contents
+from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
+from kvikk.cache.ledger.moved import RecentTokens, Run, RunFinder
+from kvikk.cache.ledger.recent import RecentTable, bytes_per_row
+from kvikk.cache.ledger.records import NOTHING, Cause, Detail, Ledger, Span, joined
+from kvikk.cache.ledger.residents import Residents, sortable
+
+DEFAULT_MEMORY_BYTES = 96 * 2**20
+
+_BARE_ROOT = b"\0" * 32
+# A key that went: when, to make room for whom, the how many-th of its group, or by a reset.
+_GONE = np.dtype(
+    [
+        ("at_s", np.float64),
+        ("sequence", np.int64),
+        ("ordinal", np.int64),
+        ("group", np.int32),
+        ("by_reset", np.int32),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What a root key is made of, by name, so that a change of it can be named."""
+
+    key: bytes
+    model: bytes = b""
+    adapter: bytes = b""
+    kv_dtype: str = ""
+    numerics: str = ""
+    salt: bytes = b""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sequence that may still publish blocks."""
+
+    tokens: Sequence[int]  # the engine's own list, which grows
+    root: int
+    bare: KeyChain
+    num_bare: int = 0
+
+    def bare_keys(self, num_tokens: int) -> Sequence[bytes]:
+        """Bare keys of the full blocks of the first ``num_tokens`` tokens or more."""
+        if num_tokens > self.num_bare:
+            self.bare.extend(self.tokens[self.num_bare : num_tokens])
+            self.num_bare = num_tokens
+        return self.bare.keys
+
+
+class Accountant:
+    """Ledgers for the sequences of one cache manager; owned by the same thread.
+
+    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` before it
+    publishes its first block, and closed with ``close``.
+    """
+
+    def __init__(
+        self,
+        block_size: int,
+        num_groups: int,
+        *,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.block_size = block_size
+        self._clock = clock
+        share = memory_bytes // 3
+        self._gone = RecentTable(share // bytes_per_row(_GONE), _GONE)
+        self._contents = Contents(block_size, share // block_contents.BYTES_PER_BLOCK)
+        self._ended = RecentTokens(share)
+        self._residents = Residents(num_groups)
+        self._open: dict[int, _Open] = {}
+        self._roots: list[Root] = []
+        self._removals = [0] * num_groups
+
+    def hear(self, event: Event) -> None:
+        """Follow a change of the prefix index."""
+        if isinstance(event, BlockStored):
+            self._stored(event)
+        elif isinstance(event, BlockRemoved):
+            self._removed(event)
+        elif isinstance(event, AllBlocksCleared):
+            self._remember(self._residents.clear(), sequence=-1, group=0, by_reset=True)
+
+    def open(
+        self,
+        sequence: int,
+        tokens: Sequence[int],
+        keys: Sequence[bytes],
+        root: Root,
+        *,
+        num_prompt_tokens: int,
+        hit_tokens: int,
+        waited: bool = False,
+        computing: Callable[[bytes], int | None] = lambda key: None,
+    ) -> Ledger:
+        """Account for a prompt at its admission.
+
+        ``tokens`` is the sequence's growing list and ``keys`` those of its full blocks; the first
+        ``hit_tokens`` are reused. ``computing`` names the other sequence that is computing a key.
+        """
+        known = _Open(tokens, self._root_number(root), KeyChain(_BARE_ROOT, self.block_size))
+        self._open[sequence] = known
+        reachable = (num_prompt_tokens - 1) // self.block_size * self.block_size
+        prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
+        missed = _Missed(prompt, keys, hit_tokens, max(hit_tokens, reachable))
+        partial = self._partial(missed, root)
+        front = (*self._hits(keys, hit_tokens, waited), *((partial,) if partial else ()))
+        start = partial.stop if partial else hit_tokens
+        tail = Span(missed.stop, num_prompt_tokens, Cause.TAIL)
+        blocks = self._block_causes(missed, known, computing)
+        spans = self._spans(missed, start, blocks, known)
+        all_spans = tuple(joined((*front, *spans, tail)))
+        if len({other.salt for other in self._roots}) < 2:
+            return Ledger(num_prompt_tokens, all_spans)
+        own = self._spans(missed, start, [_as_alone(cause) for cause in blocks], known)
+        return Ledger(num_prompt_tokens, all_spans, tuple(joined((*front, *own, tail))))
+
+    def close(self, sequence: int) -> None:
+        """The sequence has ended: it publishes no more."""
+        known = self._open.pop(sequence, None)
+        if known is not None:
+            self._ended.add(sequence, known.tokens)
+
+    # What is heard.
+
+    def _stored(self, event: BlockStored) -> None:
+        known = self._open[event.sequence_id]
+        size, start = self.block_size, event.start_token
+        stop = start + len(event.keys) * size
+        blocks = np.array(known.tokens[start:stop], np.uint32).reshape(-1, size)
+        bare_keys = known.bare_keys(stop)[start // size :]
+        root = self._roots[known.root]
+        parent = root.key if event.parent_key is None else event.parent_key
+        unknown = []
+        for index, key in enumerate(event.keys):
+            tokens = sortable(blocks[index])
+            if self._residents.store(
+                key, parent, tokens, bare_keys[index], known.root, event.sequence_id
+            ):
+                unknown.append(index)
+            parent = key
+        self._contents.add(
+            blocks[unknown],
+            event.sequence_id,
+            start + size * np.array(unknown, np.int64),
+            seed_of(root.key),
+        )
+
+    def _removed(self, event: BlockRemoved) -> None:
+        went = [key for key in event.keys if self._residents.remove(key)]
+        self._remember(went, event.sequence_id, event.group, by_reset=False)
+        self._removals[event.group] += len(event.keys)
+
+    def _remember(self, keys: list[bytes], sequence: int, group: int, by_reset: bool) -> None:
+        if keys:
+            rows = np.zeros(len(keys), _GONE)
+            rows["at_s"], rows["sequence"], rows["group"] = self._clock(), sequence, group
+            rows["ordinal"] = self._removals[group] + np.arange(len(keys))
+            rows["by_reset"] = by_reset
+            self._gone.add(fingerprints(keys), rows)
+
+    # What is said.
+
+    def _hits(self, keys: Sequence[bytes], hit_tokens: int, waited: bool) -> Iterator[Span]:
+        size = self.block_size
+        owners = groupby(
+            range(hit_tokens // size), lambda block: self._residents.sequence(keys[block])
+        )
+        for owner, blocks in owners:
+            numbers = list(blocks)
+            detail = Detail(sequence=owner, waited=waited)
+            yield Span(numbers[0] * size, (numbers[-1] + 1) * size, Cause.HIT_DEVICE, detail)
+
+    def _partial(self, missed: "_Missed", root: Root) -> Span | None:
+        if missed.stop == missed.start:
+            return None
+        block = missed.start // self.block_size
+        parent = missed.keys[block - 1] if block else root.key
+        tokens = missed.prompt[missed.start : missed.start + self.block_size]
+        common, owner = self._residents.longest_common(parent, sortable(tokens))
+        if not 0 < common < self.block_size:  # a whole block is not lost to the block's size
+            return None
+        return Span(missed.start, missed.start + common, Cause.PARTIAL, Detail(sequence=owner))
+
+    def _block_causes(
+        self, missed: "_Missed", known: _Open, computing: Callable[[bytes], int | None]
+    ) -> list["_BlockCause | None"]:
+        """Of each missed block why it is not here, where its key says so."""
+        first, end = missed.start // self.block_size, missed.stop // self.block_size
+        keys = missed.keys[first:end]
+        if not keys:
+            return []
+        was_here, gone = self._gone.find(fingerprints(keys))
+        several_roots = len(self._roots) > 1
+        bare_keys = known.bare_keys(missed.stop)[first:end] if several_roots else ()
+        causes: list[_BlockCause | None] = []
+        for index, key in enumerate(keys):
+            owner = computing(key)
+            if owner is not None:
+                causes.append(_BlockCause(Cause.IN_FLIGHT, Detail(sequence=owner)))
+            elif key in self._residents:
+                # Useless without one in front of it that a group lacks: lost for that one's reason.
+                causes.append(causes[-1] if causes else None)
+            elif was_here[index]:
+                causes.append(self._went(gone[index]))
+            elif several_roots:
+                causes.append(self._under_other_roots(bare_keys[index], known.root))
+            else:
+                causes.append(None)
+        return list(_told_together(causes))
+
+    def _went(self, row: np.void) -> "_BlockCause":
+        group = int(row["group"])
+        # Rounded, so that blocks that went together are told of together.
+        seconds_ago = round(self._clock() - float(row["at_s"]), 1)
+        if row["by_reset"]:
+            return _BlockCause(Cause.EXPIRED, Detail(seconds_ago=seconds_ago, part="reset"))
+        detail = Detail(
+            sequence=int(row["sequence"]),
+            seconds_ago=seconds_ago,
+            more_blocks=self._removals[group] - int(row["ordinal"]),
+            group=group,
+        )
+        return _BlockCause(Cause.EVICTED, detail)
+
+    def _under_other_roots(self, bare_key: bytes, own: int) -> "_BlockCause | None":
+        mine = self._roots[own]
+        others = [self._roots[root] for root in self._residents.roots(bare_key) if root != own]
+        for other in others:
+            if other.salt == mine.salt:
+                parts = [part.name for part in fields(Root)[1:]]
+                changed = [name for name in parts if getattr(other, name) != getattr(mine, name)]
+                return _BlockCause(Cause.CHANGED, Detail(part=", ".join(changed)))
+        return _BlockCause(Cause.ISOLATED, NOTHING) if others else None
+
+    def _spans(
+        self, missed: "_Missed", start: int, causes: list["_BlockCause | None"], known: _Open
+    ) -> Iterator[Span]:
+        """The missed blocks from position ``start`` on: known causes, and the rest moved or new."""
+        size = self.block_size
+        runs: list[Run] | None = None
+        position = start
+        for cause, group in groupby(causes, lambda cause: cause):
+            stop = position // size * size + size * sum(1 for _ in group)
+            if cause is not None:
+                yield Span(position, stop, cause.cause, cause.detail)
+            else:
+                runs = self._runs(missed, known) if runs is None else runs
+                yield from self._moved_or_new(position, stop, runs)
+            position = stop
+
+    def _runs(self, missed: "_Missed", known: _Open) -> list[Run]:
+        # A run may begin in front of what was missed.
+        first = max(0, missed.start - self.block_size + 1)
+        seed = seed_of(self._roots[known.root].key)
+        return RunFinder(missed.prompt, self.block_size, self._tokens_of).find(
+            self._contents, seed, first
+        )
+
+    def _moved_or_new(self, start: int, stop: int, runs: list[Run]) -> Iterator[Span]:
+        position = start
+        told: Detail | None = None  # of the run that ends at ``position``
+        for run in runs:
+            # With the same prefix only whole blocks can have been here.
+            end = run.stop // self.block_size * self.block_size if run.same_prefix else run.stop
+            begin, end = max(run.start, position), min(end, stop)
+            if begin >= end:
+                continue
+            yield Span(position, begin, Cause.NEW)
+            if run.same_prefix:
+                # So it was, and so long ago that its key is forgotten.
+                yield Span(begin, end, Cause.EVICTED)
+                told = None
+            else:
+                # What goes on in the same sequence is told of as one.
+                if told is None or begin > position or told.sequence != run.detail.sequence:
+                    told = run.detail
+                yield Span(begin, end, Cause.MOVED, told)
+            position = end
+        yield Span(position, stop, Cause.NEW)
+
+    def _tokens_of(self, sequence: int) -> Sequence[int] | None:
+        live = self._open.get(sequence)
+        return self._ended.get(sequence) if live is None else live.tokens
+
+    def _root_number(self, root: Root) -> int:
+        if root not in self._roots:
+            self._roots.append(root)
+        return self._roots.index(root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """A prompt, and the whole blocks of it that were not found: positions ``start … stop - 1``."""
+
+    prompt: NDArray[np.uint32]
+    keys: Sequence[bytes]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockCause:
+    cause: Cause
+    detail: Detail
+
+
+def _told_together(causes: list[_BlockCause | None]) -> Iterator[_BlockCause | None]:
+    """Evicted neighbours that went for the same sequence tell what would have kept them all."""
+    for like, group in groupby(causes, _without_more_blocks):
+        together = list(group)
+        if like is not None and like.cause is Cause.EVICTED:
+            most = max(cause.detail.more_blocks or 0 for cause in together if cause is not None)
+            yield from [_BlockCause(like.cause, replace(like.detail, more_blocks=most))] * len(
+                together
+            )
+        else:
+            yield from together
+
+
+def _without_more_blocks(cause: _BlockCause | None) -> _BlockCause | None:
+    if cause is None or cause.detail.more_blocks is None:
+        return cause
+    return _BlockCause(cause.cause, replace(cause.detail, more_blocks=None))
+
+
+def _as_alone(cause: _BlockCause | None) -> _BlockCause | None:
+    """What the tenant may know: nothing that another's prompts could change."""
+    if cause is None or cause.cause is Cause.ISOLATED:
+        return None
+    if cause.cause is Cause.EVICTED:
+        return _BlockCause(Cause.EVICTED, NOTHING)
+    return cause

@@ -1,0 +1,120 @@
+"""What is in the prefix index right now, by more than its key: tokens, owner, other names.
+
+The index itself answers one question, is this key here. The ledger asks three more: which cached
+block begins like this one, who computed it, and whether the same tokens are here under another root
+key. To answer that, a block's tokens from position zero on have a *bare key*, a chain of the same
+kind whose root is nothing.
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TOKEN_BYTES = 4
+# Measured: keys, tokens of a block of 32 and entries of the dictionaries, for one block.
+BYTES_PER_BLOCK = 900
+
+
+@dataclass(slots=True)
+class _Resident:
+    parent: bytes  # the parent's key; the root key in front
+    tokens: bytes  # see ``sortable``
+    bare_key: bytes
+    root: int
+    sequence: int
+    num_groups: int  # how many groups have it
+
+
+class Residents:
+    """Follows the index of every group; a block is resident while all of them have it."""
+
+    def __init__(self, num_groups: int) -> None:
+        self._num_groups = num_groups
+        self._blocks: dict[bytes, _Resident] = {}
+        self._children: dict[bytes, list[bytes]] = {}  # tokens of a parent's children, sorted
+        self._sequences: dict[tuple[bytes, bytes], int] = {}  # by parent and tokens
+        self._roots: dict[bytes, tuple[int, ...]] = {}  # by bare key
+
+    def __contains__(self, key: bytes) -> bool:
+        block = self._blocks.get(key)
+        return block is not None and block.num_groups == self._num_groups
+
+    def store(
+        self, key: bytes, parent: bytes, tokens: bytes, bare_key: bytes, root: int, sequence: int
+    ) -> bool:
+        """One more group has this block; whether it is the first one."""
+        block = self._blocks.get(key)
+        is_first = block is None
+        if block is None:
+            block = _Resident(parent, tokens, bare_key, root, sequence, 0)
+            self._blocks[key] = block
+        block.num_groups += 1
+        if block.num_groups == self._num_groups:
+            block.sequence = sequence
+            insort(self._children.setdefault(parent, []), tokens)
+            self._sequences[parent, tokens] = sequence
+            self._roots[bare_key] = (*self._roots.get(bare_key, ()), root)
+        return is_first
+
+    def remove(self, key: bytes) -> bool:
+        """One group has it no more; whether it was resident until now."""
+        block = self._blocks[key]
+        was_resident = block.num_groups == self._num_groups
+        block.num_groups -= 1
+        if block.num_groups == 0:
+            del self._blocks[key]
+        if was_resident:
+            children = self._children[block.parent]
+            del children[bisect_left(children, block.tokens)]
+            if not children:
+                del self._children[block.parent]
+            del self._sequences[block.parent, block.tokens]
+            others = tuple(root for root in self._roots[block.bare_key] if root != block.root)
+            if others:
+                self._roots[block.bare_key] = others
+            else:
+                del self._roots[block.bare_key]
+        return was_resident
+
+    def clear(self) -> list[bytes]:
+        """Forget everything; the keys of what was resident."""
+        keys = [key for key in self._blocks if key in self]
+        for table in (self._blocks, self._children, self._sequences, self._roots):
+            table.clear()
+        return keys
+
+    def sequence(self, key: bytes) -> int:
+        """Who computed a resident block."""
+        return self._blocks[key].sequence
+
+    def roots(self, bare_key: bytes) -> tuple[int, ...]:
+        """Under which root keys these tokens are resident."""
+        return self._roots.get(bare_key, ())
+
+    def longest_common(self, parent: bytes, tokens: bytes) -> tuple[int, int]:
+        """How many tokens the most similar child of ``parent`` shares with these, and whose it is.
+
+        Sorted, what shares the longest beginning with ``tokens`` stands right beside its place.
+        """
+        children = self._children.get(parent, ())
+        place = bisect_left(children, tokens)
+        best, owner = 0, -1
+        for child in children[max(0, place - 1) : place + 1]:
+            shared = _common_bytes(child, tokens)
+            if shared > best:
+                best, owner = shared, self._sequences[parent, child]
+        return best // _TOKEN_BYTES, owner
+
+
+def sortable(tokens: NDArray[np.uint32]) -> bytes:
+    """Tokens as big-endian bytes, which sort as the tokens do."""
+    return tokens.astype(">u4").tobytes()
+
+
+def _common_bytes(a: bytes, b: bytes) -> int:
+    for index, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return index
+    return min(len(a), len(b))
