@@ -5,15 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from kvikk.cli.columns import columns
 from kvikk.shapes.accelerators import TABLE_DATE
 from kvikk.shapes.quantities import format_bytes
 from kvikk.shapes.sizing import AtContext, Sizing
 from kvikk.shapes.sizing_input import Sized
-
-_out = Console(highlight=False, soft_wrap=True)
 
 
 def print_json(sized: Sequence[Sized]) -> None:
@@ -109,112 +105,106 @@ def _floor(sizing: Sizing, at: AtContext) -> dict[str, Any]:
 def print_sizing(one: Sized) -> None:
     """One model: its formula, the three figures, and what fits."""
     sizing = one.sizing
-    _print_formula(sizing)
-    if one.published is not None:
-        _out.print(f"\nwithout the what-if, {_in_short(one.published)}")
-    _out.print()
-    _out.print(_ladder(sizing))
-    for line in _remarks(sizing):
-        _out.print(line)
-
-
-def _in_short(sizing: Sizing) -> str:
     cost, context = sizing.cost, sizing.context_tokens
-    return (
-        f"{format_bytes(cost.bytes_per_token)} a token, {format_bytes(cost.bytes_at(context))} "
-        f"at {context:,}"
-    )
+    print(f"{sizing.name}  ({sizing.shape.model_type}, {sizing.shape.num_layers} layers)\n")
+    print("\n".join(_formula(sizing)) + "\n")
+    figures = [["each token", *_amount(cost.bytes_per_token)]]
+    if sizing.flat_from_tokens is not None:
+        then = cost.bytes_per_token_at(context)
+        figures.append([f"each token after {context:,}", *_amount(then)])
+    figures.append(["each conversation", *_amount(cost.fixed_bytes)])
+    figures.append([f"at {context:,} tokens", *_amount(cost.bytes_at(context))])
+    choices = sizing.choices
+    if choices.engine != "logical":
+        reserved = sizing.reserved(context)
+        where = f" on each of {choices.options.tp} devices" * (choices.options.tp > 1)
+        figures.append([f"{reserved.engine} reserves{where}", *_amount(reserved.total_bytes)])
+    if sizing.weight_bytes is not None:
+        figures.append(["weights", *_amount(sizing.weight_bytes)])
+    if one.published is not None:
+        published = one.published.cost.bytes_at(context)
+        figures.append(["without the what-if", *_amount(published)])
+    print(columns(figures, right=(1, 2)) + "\n")
+    print(_ladder(sizing) + "\n")
+    for remark in _remarks(sizing):
+        print(remark)
 
 
-def _print_formula(sizing: Sizing) -> None:
-    shape, cost, context = sizing.shape, sizing.cost, sizing.context_tokens
-    _out.print(f"[bold]{sizing.name}[/bold]  {shape.model_type}, {shape.num_layers} layers")
+def _formula(sizing: Sizing) -> list[str]:
+    lines = []
     for term in sizing.terms:
         if term.fixed_bytes:
-            _out.print(f"  {term.text} = {term.fixed_bytes:,} bytes a conversation ({term.kind})")
-            continue
-        until = f", up to {term.window_tokens:,} tokens" if term.window_tokens else ""
-        kind = "" if term.kind == "full" else f" ({term.kind}{until})"
-        _out.print(f"  {term.text} = {_bytes(term.bytes_per_token)}{kind}")
-    _out.print()
-    table = Table.grid(padding=(0, 2))
-    slope = f"{_bytes(cost.bytes_per_token)}"
-    table.add_row("each token", slope)
-    if sizing.flat_from_tokens is not None:
-        after = cost.bytes_per_token_at(context)
-        table.add_row(f"each token after {context:,}", f"{_bytes(after)}")
-    table.add_row("each conversation", f"{_bytes(cost.fixed_bytes)}")
-    table.add_row(f"at {context:,} tokens", _bytes(cost.bytes_at(context)))
-    reserved = sizing.reserved(context)
-    if sizing.choices.engine != "logical":
-        tp = sizing.choices.options.tp
-        where = f", on each of {tp} devices" * (tp > 1)
-        table.add_row(f"reserved by {reserved.engine}", f"{_bytes(reserved.total_bytes)}{where}")
-    if sizing.weight_bytes is not None:
-        table.add_row("weights", _bytes(sizing.weight_bytes))
-    _out.print(table)
-    if sizing.choices.engine != "logical":
-        for rule in reserved.rules:
-            _out.print(f"  [dim]{reserved.engine}: {rule}[/dim]")
+            unit, amount = f" a conversation ({term.kind})", term.fixed_bytes
+        else:
+            kind = "" if term.kind == "full" else f" ({term.kind})"
+            window = "" if term.window_tokens is None else f" of the last {term.window_tokens:,}"
+            unit, amount = f" a token{window}{kind}", term.bytes_per_token
+        lines.append(f"{term.text} = {_exact(amount)} bytes = {format_bytes(amount)}{unit}")
+    return lines
 
 
-def _bytes(amount: float) -> str:
-    exact = f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.1f}"
-    return f"{exact} bytes" + (f" = {format_bytes(amount)}" if amount >= 1024 else "")
+def _exact(amount: float) -> str:
+    return f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.1f}"
 
 
-def _ladder(sizing: Sizing) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    columns = ["context", "logical", "reserved"]
+def _amount(amount: float) -> list[str]:
+    return [f"{_exact(amount)} bytes", format_bytes(amount)]
+
+
+def _ladder(sizing: Sizing) -> str:
+    """The figures at growing contexts."""
     rows = [sizing.at(tokens) for tokens in sizing.ladder()]
-    with_memory = any(row.conversations is not None for row in rows)
+    engine, price = sizing.choices.engine, sizing.choices.price_per_hour
+    with_memory = sizing.device is not None
     with_floor = any(row.floor is not None for row in rows)
-    price = sizing.choices.price_per_hour
-    columns += ["conversations", "tokens"] if with_memory else []
-    columns += ["ms a token", "tokens/s"] if with_floor else []
-    columns += ["a million tokens"] if with_floor and price is not None else []
-    for column in columns:
-        table.add_column(column, justify="right")
+    header = ["context", "logical"] + [engine] * (engine != "logical")
+    header += ["conversations", "tokens"] * with_memory
+    header += ["ms a token", "tokens/s"] * with_floor
+    header += ["cost of 1M"] * (with_floor and price is not None)
+    table = [header]
     for row in rows:
-        cells = [
-            f"{row.context_tokens:,}",
-            format_bytes(row.logical_bytes),
-            format_bytes(row.reserved_bytes),
-        ]
+        cells = [f"{row.context_tokens:,}", format_bytes(row.logical_bytes)]
+        cells += [format_bytes(row.reserved_bytes)] * (engine != "logical")
         if with_memory:
             fitting = row.conversations or 0
             cells += [f"{fitting:,}", f"{fitting * row.context_tokens:,}"]
         if with_floor:
+            floor = row.floor
             cells += (
-                [f"{row.floor.step_s * 1000:.2f}", f"{row.floor.tokens_per_s:,.0f}"]
-                if row.floor
-                else ["-", "-"]
+                ["-", "-"]
+                if floor is None
+                else [f"{floor.step_s * 1000:.2f}", f"{floor.tokens_per_s:,.0f}"]
             )
             if price is not None:
-                cost = row.floor and row.floor.cost_per_million_tokens(price)
-                cells.append("-" if cost is None else f"{cost:.3g}")
-        table.add_row(*cells)
-    return table
+                cells.append(
+                    "-" if floor is None else f"{floor.cost_per_million_tokens(price):.3g}"
+                )
+        table.append(cells)
+    return columns(table, right=range(len(header)))
 
 
 def _remarks(sizing: Sizing) -> list[str]:
+    """What the figures mean, a line each."""
     choices, context = sizing.choices, sizing.context_tokens
     remarks = []
+    if choices.engine != "logical":
+        remarks += [f"{choices.engine}: {rule}" for rule in sizing.reserved(context).rules]
     if choices.memory_bytes is not None:
         remarks.append(
-            f"memory {format_bytes(choices.memory_bytes)} a device (GB is read as GiB, 2³⁰ bytes)"
+            f"memory: {format_bytes(choices.memory_bytes)} a device; GB is read as GiB, 2³⁰ bytes"
         )
         if sizing.device is None:
-            remarks.append("how many fit is not known without the weights: give --weights")
+            remarks.append("how many fit cannot be said without the weights: give --weights")
     if sizing.weight_bytes is not None:
-        for many in sorted({1, choices.num_conversations or sizing.at(context).conversations or 1}):
-            beyond = sizing.context_beyond_weights(many)
+        fitting = sizing.conversations(context)
+        for many in sorted({1, choices.num_conversations or fitting or 1}):
             who = "one conversation's cache" if many == 1 else f"{many:,} conversations' cache"
-            if beyond is None:
-                if many == 1:
-                    remarks.append(f"{who} stays smaller than the weights")
-            else:
-                remarks.append(f"{who} outgrows the weights at {beyond:,} tokens")
+            beyond = sizing.context_beyond_weights(many)
+            remarks.append(
+                f"{who} stays smaller than the weights"
+                if beyond is None
+                else f"{who} outgrows the weights at {beyond:,} tokens each"
+            )
     if choices.num_conversations is not None:
         longest = sizing.longest_context(choices.num_conversations)
         if longest is not None:
@@ -223,40 +213,40 @@ def _remarks(sizing: Sizing) -> list[str]:
             )
     if sizing.at(context).floor is not None:
         remarks.append(
-            "ms a token is a floor: weights and cache read once, for as many conversations as fit"
-            if choices.num_conversations is None
-            else f"ms a token is a floor, for {choices.num_conversations:,} conversations"
+            "ms a token is a floor: all weights and caches read once, nothing computed, "
+            "with as many conversations as the row says"
+            + f", at most {choices.num_conversations or 0:,}"
+            * bool(choices.num_conversations)
         )
-        remarks.append(f"devices and their bandwidth as of {TABLE_DATE}")
-    return [f"[dim]{remark}[/dim]" for remark in remarks]
+        remarks.append(f"the table of devices is of {TABLE_DATE}")
+    return remarks
 
 
 def print_comparison(sized: Sequence[Sized]) -> None:
     """Models side by side, a row each."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("model")
     with_memory = any(one.sizing.device is not None for one in sized)
-    columns = ["layers", "a token", "then", "fixed", "context", "logical", "reserved", "weights"]
-    for column in [*columns, *(["conversations"] if with_memory else [])]:
-        table.add_column(column, justify="right")
+    engine = sized[0].sizing.choices.engine
+    header = ["model", "layers", "a token", "then", "fixed", "context", "logical"]
+    header += [engine] * (engine != "logical")
+    header += ["weights"] + ["conversations"] * with_memory
+    table = [header]
     for sizing in (one.sizing for one in sized):
-        at = sizing.at(sizing.context_tokens)
-        cost = sizing.cost
+        at, cost = sizing.at(sizing.context_tokens), sizing.cost
         cells = [
             sizing.name,
-            str(sizing.shape.num_layers),
+            f"{sizing.shape.num_layers}",
             format_bytes(cost.bytes_per_token),
             format_bytes(cost.bytes_per_token_at(at.context_tokens)),
             format_bytes(cost.fixed_bytes),
             f"{at.context_tokens:,}",
             format_bytes(at.logical_bytes),
-            format_bytes(at.reserved_bytes),
-            "-" if sizing.weight_bytes is None else format_bytes(sizing.weight_bytes),
         ]
+        cells += [format_bytes(at.reserved_bytes)] * (engine != "logical")
+        cells.append("-" if sizing.weight_bytes is None else format_bytes(sizing.weight_bytes))
         if with_memory:
             cells.append("-" if at.conversations is None else f"{at.conversations:,}")
-        table.add_row(*cells)
-    _out.print(table)
+        table.append(cells)
+    print(columns(table, right=range(1, len(header))))
 
 
 def print_check(path: Path, one: Sized, *, as_json: bool) -> None:
@@ -289,20 +279,23 @@ def print_check(path: Path, one: Sized, *, as_json: bool) -> None:
         ]
         print(json.dumps({"engine": engine, "lines": lines}))
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    for column in ("line", "figure", "printed", "computed", "", "rule"):
-        table.add_column(column, justify="right" if column in ("line", "printed") else "left")
+    agreeing = sum(comparison.agrees for comparison in comparisons)
+    print(f"{path.name}: {engine}, {agreeing} of {len(comparisons)} figures as computed\n")
+    table = [["line", "figure", "printed", "computed", "", "rule"]]
+    before = ""
     for comparison in comparisons:
-        table.add_row(
-            str(comparison.line_number),
-            comparison.figure,
-            comparison.printed,
-            comparison.computed,
-            "=" if comparison.agrees else "[red]≠[/red]",
-            comparison.rule,
+        table.append(
+            [
+                f"{comparison.line_number}",
+                comparison.figure,
+                comparison.printed,
+                comparison.computed,
+                "=" if comparison.agrees else "differs",
+                "the same" if comparison.rule == before else comparison.rule,
+            ]
         )
-    _out.print(f"{path.name}: {engine}")
-    _out.print(table)
+        before = comparison.rule
+    print(columns(table, right=(0, 2, 3)))
 
 
 def write_plot(path: Path, sized: Sequence[Sized]) -> None:

@@ -205,7 +205,7 @@ class Sizing:
     def at(self, context_tokens: int) -> AtContext:
         """All figures at one context."""
         fitting = self.conversations(context_tokens)
-        many = self.choices.num_conversations or fitting or 1
+        many = min(self.choices.num_conversations or MOST_TOKENS, 1 if fitting is None else fitting)
         return AtContext(
             context_tokens,
             self.cost.bytes_at(context_tokens),

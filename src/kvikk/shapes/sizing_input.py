@@ -16,6 +16,7 @@ from kvikk.shapes.quantities import parse_bytes
 from kvikk.shapes.reserve.engines import EngineOptions
 from kvikk.shapes.shape import ModelShape
 from kvikk.shapes.sizing import MOST_TOKENS, Choices, Sizing
+from kvikk.shapes.weights import weight_bytes
 from kvikk.shapes.what_if import (
     changed_config,
     parse_changes,
@@ -132,10 +133,11 @@ def size_model(
         if kv_dtype or k_dtype or v_dtype:
             usual = kv_dtype or shape.kv_dtype
             dtypes = kv_dtypes(k_dtype or usual, v_dtype or usual)
-        weight_bytes = (
-            _weight_bytes(source, config) if weights is None else parse_memory(weights, "weights")
-        )
-        return Sizing(model, shape, replace(choices, dtypes=dtypes), weight_bytes)
+        if weights is not None:
+            total = parse_memory(weights, "weights")
+        else:
+            total = _weight_bytes(source, config, assume)
+        return Sizing(model, shape, replace(choices, dtypes=dtypes), total)
 
     published = sized(shape, source.config)
     if not changes:
@@ -147,10 +149,15 @@ def size_model(
     return Sized(sized(changed, config), config, published)
 
 
-def _weight_bytes(source: ModelSource, config: Config) -> int | None:
-    """The size of the weight files, where they are here."""
+def _weight_bytes(source: ModelSource, config: Config, assume: str | None) -> int | None:
+    """The size of the weight files where they are here, else what the configuration comes to.
+
+    None where that cannot be told: how many fit then cannot either, but all else can.
+    """
     files = source.weight_files if source.is_gguf or source.path.is_dir() else ()
     try:
-        return sum(file.stat().st_size for file in files) or None
+        return sum(file.stat().st_size for file in files) or weight_bytes(config, assume)
     except OSError as error:
         raise ModelError(f"{source.path}: cannot be read: {error.strerror}") from None
+    except ModelError:
+        return None
