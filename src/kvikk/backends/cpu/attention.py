@@ -17,7 +17,7 @@ sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums
 
 Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
 
-This file is the walk; its three steps over a piece are kernels of their own: ``attention_plain``,
+This file is the walk; its four steps over a piece are kernels of their own: ``attention_plain``,
 ``attention_vectors``.
 """
 
@@ -36,8 +36,9 @@ from kvikk.backends.cpu.records import (
 )
 
 _tile_scores = pointer_call(5, num_facts=1)
-_softmax_row = pointer_call(6, num_facts=1)
+_tile_softmax = pointer_call(4, num_facts=1)
 _tile_values = pointer_call(5, num_facts=1)
+tile_join = pointer_call(4, num_facts=1)
 PIECE_SLOTS = 256
 SUB_BLOCK_SLOTS = 16
 _SUB_BLOCKS_PER_PIECE = PIECE_SLOTS // SUB_BLOCK_SLOTS
@@ -57,34 +58,41 @@ def scratch_bytes(head_dim: int, num_queries: int) -> int:
 
 
 @inner
-def join_piece(seen, total, piece_seen, piece_total):
-    """Join a piece to what came before it.
+def seen_bytes(num_queries):
+    """The pairs (largest score, sum of weights) of some heads, in whole cache lines."""
+    return (8 * num_queries + 63) // 64 * 64
 
-    ``seen`` and ``piece_seen`` are (largest score, sum of weights); ``total`` and ``piece_total``
-    the weighted sums of values. A piece of which a row sees nothing leaves it untouched.
-    """
-    if piece_seen[1] == 0:
-        return
-    largest = max(seen[0], piece_seen[0])
-    before, piece = np.exp2(seen[0] - largest), np.exp2(piece_seen[0] - largest)
-    seen[0] = largest
-    seen[1] = seen[1] * before + piece_seen[1] * piece
-    for i in range(len(total)):
-        total[i] = total[i] * before + piece_total[i] * piece
+
+def head_partial_bytes(head_dim: int, num_queries: int) -> int:
+    """A split token's piece of one KV head; see ``head_partial``."""
+    return int(seen_bytes.py_func(num_queries)) + 4 * num_queries * head_dim
 
 
 @inner
-def _list_sub_blocks(addresses, layer, table, kv_head, first, end, last):
-    """Addresses of the keys of sub-blocks ``first … end - 1``, and of a few to be fetched ahead.
+def _list_sub_blocks(addresses, layer, table, kv_head, first, last):
+    """Addresses of the keys of a piece's sub-blocks, from ``first`` on, and of some after it.
 
-    ``last`` is the last sub-block that the item may look at.
+    ``last`` is the last sub-block that the item may look at. Those before its window have none.
     """
     base = layer.keys + kv_head * layer.head_bytes
-    for index in range(end - first + LOOKAHEAD):
-        sub_block = min(first + index, last)
-        block = np.int64(table[sub_block // layer.sub_blocks])
-        within = sub_block % layer.sub_blocks
-        addresses[index] = base + block * layer.block_bytes + within * layer.sub_block_bytes
+    sub_block = min(first, last)
+    block, within = sub_block // layer.sub_blocks, sub_block % layer.sub_blocks
+    for index in range(len(addresses)):
+        address = base + np.int64(table[block]) * layer.block_bytes
+        addresses[index] = address + within * layer.sub_block_bytes
+        if first + index < last:
+            within += 1
+            if within == layer.sub_blocks:
+                block, within = block + 1, 0
+
+
+@inner
+def _hide_slots(scores, low, high):
+    """Give slots outside of [low, high) a score that weighs nothing."""
+    for slot in range(min(low, len(scores))):
+        scores[slot] = -np.inf
+    for slot in range(max(high, 0), len(scores)):
+        scores[slot] = -np.inf
 
 
 @inner
@@ -131,6 +139,14 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
     last_position = np.int64(positions[first_token + num_tokens - 1])
     for piece in range(item[ITEM_PIECE], item[ITEM_PIECE_END]):
         start = piece * PIECE_SLOTS
+        _list_sub_blocks(
+            addresses,
+            layer,
+            table,
+            kv_head,
+            piece * _SUB_BLOCKS_PER_PIECE,
+            last_position // SUB_BLOCK_SLOTS,
+        )
         row = 0
         while row < num_rows:
             is_wide = num_rows - row >= layer.wide_rows
@@ -145,22 +161,13 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                 row += rows
                 continue
             first = first_slot // SUB_BLOCK_SLOTS
-            end = (end_slot + SUB_BLOCK_SLOTS - 1) // SUB_BLOCK_SLOTS
-            _list_sub_blocks(
-                addresses,
-                layer,
-                table,
-                kv_head,
-                piece * _SUB_BLOCKS_PER_PIECE + first,
-                piece * _SUB_BLOCKS_PER_PIECE + end,
-                last_position // SUB_BLOCK_SLOTS,
-            )
-            num_sub_blocks = end - first
+            num_sub_blocks = (end_slot + SUB_BLOCK_SLOTS - 1) // SUB_BLOCK_SLOTS - first
+            tile_addresses = address_list + first * 8
             _tile_scores(
                 layer.wide_scores if is_wide else layer.narrow_scores,
                 (
                     queries + row * words * 4,
-                    address_list,
+                    tile_addresses,
                     num_sub_blocks,
                     layer.value_offset,
                     scores,
@@ -176,46 +183,43 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                 position = np.int64(positions[first_token + (row + index) // num_queries])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0
                 offset = start + first * SUB_BLOCK_SLOTS
-                _softmax_row(
-                    layer.softmax,
-                    (
-                        scores + index * PIECE_SLOTS * 4,
-                        num_sub_blocks,
-                        low - offset,
-                        position + 1 - offset,
-                        weights + index * PIECE_SLOTS * 4,
-                        piece_seen + index * 8,
-                    ),
+                _hide_slots(
+                    float32s(scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS),
+                    low - offset,
+                    position + 1 - offset,
                 )
+            _tile_softmax(
+                layer.wide_softmax if is_wide else layer.narrow_softmax,
+                (scores, num_sub_blocks, weights, piece_seen),
+            )
             _tile_values(
                 layer.wide_values if is_wide else layer.narrow_values,
-                (address_list, num_sub_blocks, layer.value_offset, weights, piece_totals),
+                (tile_addresses, num_sub_blocks, layer.value_offset, weights, piece_totals),
             )
-            for index in range(rows):
-                join_piece(
-                    float32s(seen_at + (row + index) * 8, 2),
-                    float32s(totals + (row + index) * head_dim * 4, head_dim),
-                    float32s(piece_seen + index * 8, 2),
-                    float32s(piece_totals + index * head_dim * 4, head_dim),
-                )
+            tile_join(
+                layer.wide_join if is_wide else layer.narrow_join,
+                (seen_at + row * 8, totals + row * head_dim * 4, piece_seen, piece_totals),
+            )
             row += rows
 
+    if split:
+        slot = int64s(model.partial_slots, model.num_tokens * model.num_groups)[
+            layer.group * model.num_tokens + first_token
+        ]
+        slot += item[ITEM_PIECE] - first_piece(np.int64(positions[first_token]), group.window)
+        partial = head_partial(model, layer, slot, kv_head)
+        copy_words(seen_at, partial, 2 * num_queries)
+        copy_words(totals, partial + seen_bytes(num_queries), num_queries * head_dim)
+        return
     for row in range(num_rows):
-        seen, total = seen_at + row * 8, totals + row * head_dim * 4
         token = first_token + row // num_queries
         head = kv_head * num_queries + row % num_queries
-        if split:
-            slot = int64s(model.partial_slots, model.num_tokens * model.num_groups)[
-                layer.group * model.num_tokens + token
-            ]
-            slot += item[ITEM_PIECE] - first_piece(np.int64(positions[token]), group.window)
-            partial = partial_address(model.partials, slot, layer.num_heads, head, head_dim)
-            copy_words(seen, partial, 2)
-            copy_words(total, partial + 64, head_dim)
-        else:
-            output = model.attention + (token * layer.num_heads + head) * head_dim * 4
-            finish_row(float32s(seen, 2), float32s(total, head_dim), float32s(output, head_dim))
-    return np.int64(0)
+        output = model.attention + (token * layer.num_heads + head) * head_dim * 4
+        finish_row(
+            float32s(seen_at + row * 8, 2),
+            float32s(totals + row * head_dim * 4, head_dim),
+            float32s(output, head_dim),
+        )
 
 
 @inner
@@ -225,9 +229,14 @@ def first_piece(position, window):
 
 
 @inner
-def partial_address(partials, slot, num_heads, head, head_dim):
-    """Where a split token's piece lies: (largest, sum) in a cache line, then the sum of values."""
-    return partials + (slot * num_heads + head) * (64 + head_dim * 4)
+def head_partial(model, layer, slot, kv_head):
+    """Where a split token's piece lies, of the query heads that read one KV head.
+
+    [queries] pairs (largest score, sum of weights), then the sums of values [queries][head_dim].
+    """
+    num_queries = layer.num_heads // layer.num_kv_heads
+    num_bytes = seen_bytes(num_queries) + num_queries * layer.head_dim * 4
+    return model.partials + (slot * layer.num_kv_heads + kv_head) * num_bytes
 
 
 @inner

@@ -1,4 +1,4 @@
-"""The three steps of attention over one piece, in plain numba.
+"""The four steps of attention over one piece, in plain numba.
 
 Each is compiled for a ``RowTile``. ``attention_vectors`` has the fast forms.
 """
@@ -68,38 +68,39 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
     return np.int64(0)
 
 
-def softmax_row_plain(tile, scores, num_sub_blocks, low, high, weights, seen):
-    """From one row's scores to its weights 2**(score - largest), zero outside slots [low, high).
+def tile_softmax_plain(tile, scores, num_sub_blocks, weights, seen):
+    """From scores to weights ``[rows][256]``, 2**(score - largest); a score of -inf weighs zero.
 
-    ``seen`` gets the largest score and the sum of the weights as they were stored.
+    ``seen`` gets for each row the largest score, at least -1e30, and the sum of the weights as they
+    were stored.
     """
     elements = tile_elements_per_word(tile)
     num_slots = num_sub_blocks * _SLOTS
-    low, high = max(low, 0), min(high, num_slots)
-    inputs = float32s(scores, num_slots)
-    stored = uint32s(weights, num_slots // elements)
-    for i in range(len(stored)):
-        stored[i] = 0
-    halves = uint16s(weights, num_slots)
-    largest = np.float32(-1e30)
-    for slot in range(low, high):
-        largest = max(largest, inputs[slot])
-    lanes = np.zeros(_SLOTS, np.float32)
-    for slot in range(low, high):
-        weight = np.exp2(inputs[slot] - largest)
-        if elements == 2:
-            halves[slot] = bfloat_of_float(weight)
-            weight = float_of_bfloat(halves[slot])
-        else:
-            stored[slot] = bits_of_float(weight)
-        lanes[slot % _SLOTS] += weight
-    distance = _SLOTS // 2
-    while distance > 0:
-        for lane in range(distance):
-            lanes[lane] += lanes[lane + distance]
-        distance //= 2
-    result = float32s(seen, 2)
-    result[0], result[1] = largest, lanes[0]
+    lanes = np.empty(_SLOTS, np.float32)
+    for row in range(tile_rows(tile)):
+        inputs = float32s(scores + row * _PIECE_SLOTS * 4, num_slots)
+        halves = uint16s(weights + row * _PIECE_SLOTS * 4, num_slots)
+        singles = float32s(weights + row * _PIECE_SLOTS * 4, num_slots)
+        largest = np.float32(-1e30)
+        for slot in range(num_slots):
+            largest = max(largest, inputs[slot])
+        for lane in range(_SLOTS):
+            lanes[lane] = 0
+        for slot in range(num_slots):
+            weight = np.exp2(inputs[slot] - largest)
+            if elements == 2:
+                halves[slot] = bfloat_of_float(weight)
+                weight = float_of_bfloat(halves[slot])
+            else:
+                singles[slot] = weight
+            lanes[slot % _SLOTS] += weight
+        distance = _SLOTS // 2
+        while distance > 0:
+            for lane in range(distance):
+                lanes[lane] += lanes[lane + distance]
+            distance //= 2
+        result = float32s(seen + row * 8, 2)
+        result[0], result[1] = largest, lanes[0]
     return np.int64(0)
 
 
@@ -119,4 +120,24 @@ def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, to
                 weight = row_weights[sub_block * units + unit]
                 for i in range(head_dim):
                     total[i] = _dot_words(total[i], values[unit * head_dim + i], weight, elements)
+    return np.int64(0)
+
+
+def tile_join_plain(tile, seen, totals, piece_seen, piece_totals):
+    """Join a piece to what came before it.
+
+    ``seen`` and ``piece_seen`` are ``[rows]`` pairs (largest score, sum of weights); ``totals`` and
+    ``piece_totals`` the weighted sums of values ``[rows][head_dim]``. A piece of which a row sees
+    nothing leaves it as it was.
+    """
+    head_dim = tile_head_dim(tile)
+    for row in range(tile_rows(tile)):
+        pair, piece_pair = float32s(seen + row * 8, 2), float32s(piece_seen + row * 8, 2)
+        largest = max(pair[0], piece_pair[0])
+        before, piece = np.exp2(pair[0] - largest), np.exp2(piece_pair[0] - largest)
+        pair[0], pair[1] = largest, pair[1] * before + piece_pair[1] * piece
+        total = float32s(totals + row * head_dim * 4, head_dim)
+        piece_total = float32s(piece_totals + row * head_dim * 4, head_dim)
+        for i in range(head_dim):
+            total[i] = total[i] * before + piece_total[i] * piece
     return np.int64(0)

@@ -8,8 +8,9 @@ from kvikk.backends.cpu.attention import (
     SUB_BLOCK_SLOTS,
     finish_row,
     first_piece,
-    join_piece,
-    partial_address,
+    head_partial,
+    seen_bytes,
+    tile_join,
 )
 from kvikk.backends.cpu.attention_plain import bfloat_of_float
 from kvikk.backends.cpu.jit import inner
@@ -93,15 +94,27 @@ def attention_row(model, layer, group, token, scratch):
         return model.attention + token * width * 4
     position = np.int64(int32s(model.positions, model.num_tokens)[token])
     num_pieces = position // PIECE_SLOTS + 1 - first_piece(position, group.window)
-    seen = np.empty(2, np.float32)
+    num_queries, head_bytes = layer.num_heads // layer.num_kv_heads, layer.head_dim * 4
+    clear_words(scratch, width)
+    seen_at = scratch + width * 4
     for head in range(layer.num_heads):
-        output = float32s(scratch + head * layer.head_dim * 4, layer.head_dim)
+        seen = float32s(seen_at + head * 8, 2)
         seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
-        clear_words(scratch + head * layer.head_dim * 4, layer.head_dim)
-        for piece in range(num_pieces):
-            partial = partial_address(
-                model.partials, slot + piece, layer.num_heads, head, layer.head_dim
+    for piece in range(num_pieces):
+        for head in range(0, layer.num_heads, layer.narrow_rows):
+            query = head % num_queries
+            partial = head_partial(model, layer, slot + piece, head // num_queries)
+            piece_totals = partial + seen_bytes(num_queries) + query * head_bytes
+            tile_join(
+                layer.narrow_join,
+                (
+                    seen_at + head * 8,
+                    scratch + head * head_bytes,
+                    partial + query * 8,
+                    piece_totals,
+                ),
             )
-            join_piece(seen, output, float32s(partial, 2), float32s(partial + 64, layer.head_dim))
-        finish_row(seen, output, output)
+    for head in range(layer.num_heads):
+        output = float32s(scratch + head * head_bytes, layer.head_dim)
+        finish_row(float32s(seen_at + head * 8, 2), output, output)
     return scratch

@@ -1,4 +1,4 @@
-"""The three steps of attention over one piece, in vector instructions.
+"""The four steps of attention over one piece, in vector instructions.
 
 A register of keys is one word of 16 slots (or of 8, where registers are half as wide): multiplied
 by that word of a query in every lane it adds to 16 scores. A register of values is 16 words of one
@@ -81,58 +81,48 @@ def _tile_scores(
 
 
 @intrinsic
-def _softmax_row(
-    typing_context: Any,
-    tile: Any,
-    scores: Any,
-    num_sub_blocks: Any,
-    low: Any,
-    high: Any,
-    weights: Any,
-    seen: Any,
+def _tile_softmax(
+    typing_context: Any, tile: Any, scores: Any, num_sub_blocks: Any, weights: Any, seen: Any
 ) -> Any:
-    """See ``attention_plain.softmax_row_plain``."""
+    """See ``attention_plain.tile_softmax_plain``. Rows side by side, so that none waits."""
     facts: RowTile = tile.value
+    element_bytes = 4 // facts.elements_per_word
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
-        scores, num_sub_blocks, low, high, weights, seen = arguments[1:]
-        low, high = (v.splat(builder.trunc(limit, Int)) for limit in (low, high))
-        lane = ir.Constant(low.type, [ir.Constant(Int, i) for i in range(v.lanes)])
+        scores, num_sub_blocks, weights, seen = arguments[1:]
+        # What each carried register belongs to: a row, and slots from the first of a sub-block on.
+        places = [(row, v.lanes * part) for row in range(facts.rows) for part in range(v.parts)]
+        of_row = [slice(v.parts * row, v.parts * (row + 1)) for row in range(facts.rows)]
 
-        def is_seen(index: ir.Value) -> ir.Value:
-            slot = builder.add(v.splat(builder.trunc(v.times(index, v.lanes), Int)), lane)
-            return builder.and_(
-                builder.icmp_signed(">=", slot, low), builder.icmp_signed("<", slot, high)
-            )
+        def score_of(sub_block: ir.Value, row: int, slot: int) -> ir.Value:
+            address = v.add(scores, v.times(sub_block, 4 * _SLOTS))
+            return v.load(v.lanes_of(Float), address, 4 * (_PIECE_SLOTS * row + slot))
 
-        def score_of(index: ir.Value) -> ir.Value:
-            return v.load(v.lanes_of(Float), scores, v.times(index, 4 * v.lanes))
-
-        with Loop(v, num_sub_blocks, [v.floats(-1e30)] * v.parts) as loop:
-            for part in range(v.parts):
-                index = v.add(v.times(loop.index, v.parts), part)
-                score = builder.select(is_seen(index), score_of(index), v.floats(-1e30))
-                loop.carried[part] = v.maximum(loop.carried[part], score)
-        largest = v.largest(loop.carried)
-        largest_everywhere = v.splat(largest)
-        with Loop(v, num_sub_blocks, [v.floats(0.0)] * v.parts) as loop:
-            for part in range(v.parts):
-                index = v.add(v.times(loop.index, v.parts), part)
-                power = v.exp2(builder.fsub(score_of(index), largest_everywhere))
-                weight = builder.select(is_seen(index), power, v.floats(0.0))
-                if facts.kv_dtype == "bf16":
-                    rounded = bfloats_of_floats(v, weight)
-                    v.store(rounded, weights, v.times(index, 2 * v.lanes))
+        with Loop(v, num_sub_blocks, [v.floats(-1e30)] * len(places)) as loop:
+            for i, place in enumerate(places):
+                loop.carried[i] = v.maximum(loop.carried[i], score_of(loop.index, *place))
+        largest = [v.largest(loop.carried[registers]) for registers in of_row]
+        everywhere = [v.splat(one) for one in largest]
+        with Loop(v, num_sub_blocks, [v.floats(0.0)] * len(places)) as loop:
+            out = v.add(weights, v.times(loop.index, element_bytes * _SLOTS))
+            for i, (row, slot) in enumerate(places):
+                below = builder.fsub(score_of(loop.index, row, slot), everywhere[row])
+                offset = 4 * _PIECE_SLOTS * row + element_bytes * slot
+                if facts.kv_dtype == "bf16":  # which keeps 8 bits
+                    rounded = bfloats_of_floats(v, v.exp2(below, terms=4))
+                    v.store(rounded, out, offset)
                     weight = floats_of_bfloats(v, rounded)
                 else:
-                    v.store(weight, weights, v.times(index, 4 * v.lanes))
-                loop.carried[part] = builder.fadd(loop.carried[part], weight)
-        v.store(largest, seen)
-        v.store(v.sum(loop.carried), seen, 4)
+                    weight = v.exp2(below)
+                    v.store(weight, out, offset)
+                loop.carried[i] = builder.fadd(loop.carried[i], weight)
+        for row, registers in enumerate(of_row):
+            v.store(largest[row], seen, 8 * row)
+            v.store(v.sum(loop.carried[registers]), seen, 8 * row + 4)
         return v.integer(0)
 
-    return types.int64(tile, *[types.int64] * 6), emit
+    return types.int64(tile, *[types.int64] * 4), emit
 
 
 @intrinsic
@@ -184,16 +174,55 @@ def _tile_values(
     return types.int64(tile, *[types.int64] * 5), emit
 
 
+@intrinsic
+def _tile_join(
+    typing_context: Any, tile: Any, seen: Any, totals: Any, piece_seen: Any, piece_totals: Any
+) -> Any:
+    """See ``attention_plain.tile_join_plain``."""
+    facts: RowTile = tile.value
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        v = Vectors(context, builder)
+        seen, totals, piece_seen, piece_totals = arguments[1:]
+        for row in range(facts.rows):
+            pairs = [
+                [v.splat_load(Float, address, 8 * row + offset) for address in (seen, piece_seen)]
+                for offset in (0, 4)
+            ]
+            largest = v.maximum(*pairs[0])
+            before, piece = (v.exp2(builder.fsub(one, largest)) for one in pairs[0])
+
+            def joined(
+                a: ir.Value, b: ir.Value, before: ir.Value = before, piece: ir.Value = piece
+            ) -> ir.Value:
+                return v.multiply_add(b, piece, v.multiply(a, before))
+
+            for offset, value in ((0, largest), (4, joined(*pairs[1]))):
+                v.store(builder.extract_element(value, ir.Constant(Int, 0)), seen, 8 * row + offset)
+            for column in range(0, facts.head_dim, v.lanes):
+                offset = 4 * (facts.head_dim * row + column)
+                both = (v.load(v.lanes_of(Float), one, offset) for one in (totals, piece_totals))
+                v.store(joined(*both), totals, offset)
+        return v.integer(0)
+
+    return types.int64(tile, *[types.int64] * 4), emit
+
+
 def tile_scores_vectors(tile, queries, addresses, num_sub_blocks, value_offset, scores):
     """The twin of ``tile_scores_plain``."""
     return _tile_scores(tile, queries, addresses, num_sub_blocks, value_offset, scores)
 
 
-def softmax_row_vectors(tile, scores, num_sub_blocks, low, high, weights, seen):
-    """The twin of ``softmax_row_plain``."""
-    return _softmax_row(tile, scores, num_sub_blocks, low, high, weights, seen)
+def tile_softmax_vectors(tile, scores, num_sub_blocks, weights, seen):
+    """The twin of ``tile_softmax_plain``."""
+    return _tile_softmax(tile, scores, num_sub_blocks, weights, seen)
 
 
 def tile_values_vectors(tile, addresses, num_sub_blocks, value_offset, weights, totals):
     """The twin of ``tile_values_plain``."""
     return _tile_values(tile, addresses, num_sub_blocks, value_offset, weights, totals)
+
+
+def tile_join_vectors(tile, seen, totals, piece_seen, piece_totals):
+    """The twin of ``tile_join_plain``."""
+    return _tile_join(tile, seen, totals, piece_seen, piece_totals)

@@ -7,13 +7,15 @@ from pickle import UnpicklingError
 from numba import types
 
 from kvikk.backends.cpu.attention_plain import (
-    softmax_row_plain,
+    tile_join_plain,
     tile_scores_plain,
+    tile_softmax_plain,
     tile_values_plain,
 )
 from kvikk.backends.cpu.attention_vectors import (
-    softmax_row_vectors,
+    tile_join_vectors,
     tile_scores_vectors,
+    tile_softmax_vectors,
     tile_values_vectors,
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
@@ -49,10 +51,11 @@ class Kernels:
 
     quantize: int
     sum_of_squares: int
-    softmax: int
     products: dict[Product, int]
     scores: dict[RowTile, int]
+    softmax: dict[RowTile, int]
     values: dict[RowTile, int]
+    join: dict[RowTile, int]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class _Forms:
     scores: Callable[..., object]
     softmax: Callable[..., object]
     values: Callable[..., object]
+    join: Callable[..., object]
 
 
 _FORMS = {
@@ -73,16 +77,18 @@ _FORMS = {
         sum_of_squares_vectors,
         multiply_vectors,
         tile_scores_vectors,
-        softmax_row_vectors,
+        tile_softmax_vectors,
         tile_values_vectors,
+        tile_join_vectors,
     ),
     "portable": _Forms(
         quantize_plain,
         sum_of_squares_plain,
         multiply_plain,
         tile_scores_plain,
-        softmax_row_plain,
+        tile_softmax_plain,
         tile_values_plain,
+        tile_join_plain,
     ),
 }
 
@@ -116,7 +122,7 @@ def _fetch_or_compile(
         num_queries = attention.num_heads // attention.num_kv_heads
         tiles |= dict.fromkeys(row_tiles(kv_dtype, attention.head_dim, num_queries))
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total, done = 5 + len(products) + 2 * len(tiles) + len(is_dense), 0
+    total, done = 4 + len(products) + 4 * len(tiles) + len(is_dense), 0
 
     def announce(name: str) -> None:
         nonlocal done
@@ -128,25 +134,28 @@ def _fetch_or_compile(
         return compile_kernel(function, *arguments)
 
     integers = [types.int64] * 9
-    any_tile = CompileTime(next(iter(tiles)))
+
+    def for_tiles(
+        name: str, function: Callable[..., object], num_integers: int
+    ) -> dict[RowTile, int]:
+        return {
+            tile: compiled(f"{name}, {tile}", function, CompileTime(tile), *integers[:num_integers])
+            for tile in tiles
+        }
+
     kernels = Kernels(
         quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
         sum_of_squares=compiled("norms", forms.sum_of_squares, *integers[:3]),
-        softmax=compiled("softmax", forms.softmax, any_tile, *integers[:6]),
         products={
             product: compiled(
                 f"products, {product.tile}", forms.multiply, CompileTime(product), *integers
             )
             for product in products
         },
-        scores={
-            tile: compiled(f"scores, {tile}", forms.scores, CompileTime(tile), *integers[:5])
-            for tile in tiles
-        },
-        values={
-            tile: compiled(f"values, {tile}", forms.values, CompileTime(tile), *integers[:5])
-            for tile in tiles
-        },
+        scores=for_tiles("scores", forms.scores, 5),
+        softmax=for_tiles("softmax", forms.softmax, 4),
+        values=for_tiles("values", forms.values, 5),
+        join=for_tiles("joins", forms.join, 4),
     )
     for dense in is_dense:
         announce("packing")

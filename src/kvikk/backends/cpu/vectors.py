@@ -141,18 +141,18 @@ class Vectors:
         """The nearest integers as floats, halves to even."""
         return self._on_floats("rint", a)
 
-    def exp2(self, x: ir.Value) -> ir.Value:
-        """2 to the power of x, within 2e-7, for x up to 127; x below -126 gives 2**-126.
+    def exp2(self, x: ir.Value, terms: int = 6) -> ir.Value:
+        """2 to the power of x, for x up to 127; less than 2**-125 below -125, 0 from -127 on.
 
-        x = n + f with n whole: 2**f by its Taylor series on [-1/2, 1/2], 2**n added to the
-        exponent.
+        x = n + f with n whole: 2**f by ``terms`` terms of its Taylor series on [-1/2, 1/2] (six:
+        within 2e-7; four: within 5e-5), 2**n added to the exponent.
         """
-        x = self.maximum(x, self.floats(-126.0))
+        x = self.maximum(x, self.floats(-127.0))
         whole = self.rounded(x)
         fraction = self.builder.fsub(x, whole)
         ln2 = 0.6931471805599453
         coefficient, coefficients = 1.0, [1.0]
-        for power in range(1, 7):
+        for power in range(1, terms + 1):
             coefficient *= ln2 / power
             coefficients.append(coefficient)
         result = self.floats(coefficients[-1])

@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.backends.base import Plan
-from kvikk.backends.cpu.attention import PIECE_SLOTS, SUB_BLOCK_SLOTS, scratch_bytes
+from kvikk.backends.cpu.attention import (
+    PIECE_SLOTS,
+    SUB_BLOCK_SLOTS,
+    head_partial_bytes,
+    scratch_bytes,
+)
 from kvikk.backends.cpu.batch import MAX_SPLIT_SEQUENCES
 from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.cpu.facts import row_tiles
@@ -132,7 +137,10 @@ class Workspace:
         for name, size in row_bytes.items():
             self._place(name, (tokens + 1) * size)
 
-        partial_bytes = max(a.num_heads * (64 + 4 * a.head_dim) for a in attentions)
+        partial_bytes = max(
+            a.num_kv_heads * head_partial_bytes(a.head_dim, a.num_heads // a.num_kv_heads)
+            for a in attentions
+        )
         self._place("partials", MAX_SPLIT_SEQUENCES * max_pieces * partial_bytes)
         items = tokens + MAX_SPLIT_SEQUENCES * max_pieces
         for index in range(len(plan.groups)):
@@ -156,7 +164,7 @@ class Workspace:
             "private_queries": private.place(4 * widths.queries),
             "private_attention": private.place(
                 max(
-                    4 * widths.queries,
+                    4 * widths.queries + 8 * max(a.num_heads for a in attentions),
                     *(scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) for a in attentions),
                 )
             ),
@@ -292,8 +300,9 @@ class Workspace:
             for width, tile in (("wide", wide), ("narrow", narrow)):
                 row[f"{width}_rows"] = tile.rows
                 row[f"{width}_scores"] = kernels.scores[tile]
+                row[f"{width}_softmax"] = kernels.softmax[tile]
                 row[f"{width}_values"] = kernels.values[tile]
-            row["softmax"] = kernels.softmax
+                row[f"{width}_join"] = kernels.join[tile]
 
             group, index = homes[number]
             store = blocks[group]
