@@ -87,7 +87,10 @@ def test_the_language_model_is_found_beside_other_parts() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"model_type": "nonesuch"}, "'nonesuch' are not supported.*num_hidden_layers 32.*head_dim absent"),
+        (
+            {"model_type": "nonesuch"},
+            "'nonesuch' are not supported.*num_hidden_layers 32.*head_dim absent",
+        ),
         ({"model_type": None}, "names no model_type"),
         ({"num_hidden_layers": None}, "lacks num_hidden_layers"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0, not a positive whole number"),
