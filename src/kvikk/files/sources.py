@@ -4,17 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvikk.errors import ModelError
 from kvikk.files import hub, packages
-from kvikk.files.gguf import GGUFFile, open_gguf
-from kvikk.files.gguf_config import config_from_gguf
 from kvikk.files.identity import content_digest
 from kvikk.files.json_object import read_json_object
-from kvikk.files.random_models import PREFIX, random_model
-from kvikk.files.safetensors import open_safetensors_folder, weight_files
-from kvikk.files.tensors import Tensor
+
+# What opens weights imports numpy. That takes a tenth of a second, and a configuration alone, which
+# is all that sizing wants, does without; so each is imported where it is used.
+if TYPE_CHECKING:
+    from kvikk.files.gguf import GGUFFile
+    from kvikk.files.tensors import Tensor
 
 ALIASES: Mapping[str, Callable[[], Path]] = {
     "smollm2": packages.smollm2,
@@ -40,14 +41,18 @@ class ModelSource:
         return self.path.is_file() and self.path.suffix != ".json"
 
     @cached_property
-    def gguf(self) -> GGUFFile:
+    def gguf(self) -> "GGUFFile":
         """The opened GGUF file; only where ``is_gguf``."""
+        from kvikk.files.gguf import open_gguf
+
         return open_gguf(self.path)
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The configuration in the words of ``config.json``, wherever it comes from."""
         if self.is_gguf:
+            from kvikk.files.gguf_config import config_from_gguf
+
             return config_from_gguf(self.gguf)
         return read_json_object(self.config_path)
 
@@ -57,14 +62,16 @@ class ModelSource:
         return self.path if self.path.suffix == ".json" else self.path / "config.json"
 
     @cached_property
-    def tensors(self) -> Mapping[str, Tensor]:
+    def tensors(self) -> "Mapping[str, Tensor]":
         """All tensors by the names they have in the files."""
+        from kvikk.files.safetensors import open_safetensors_folder
+
         return self.gguf.tensors if self.is_gguf else open_safetensors_folder(self.path)
 
     @property
     def weight_files(self) -> tuple[Path, ...]:
         """The files that hold the tensors."""
-        return (self.path,) if self.is_gguf else weight_files(self.path)
+        return (self.path,) if self.is_gguf else _weight_files(self.path)
 
     def content_digest(self) -> bytes:
         """SHA-256 of what the model is: its configuration and weights, whatever their names."""
@@ -82,7 +89,9 @@ def resolve(model: str, weights: bool = True) -> ModelSource:
     """
     if model in ALIASES:
         return ModelSource(model, ALIASES[model]())
-    if model.startswith(PREFIX):
+    if model.startswith("random:"):
+        from kvikk.files.random_models import random_model
+
         return ModelSource(model, random_model(model))
     path = Path(model).expanduser()
     if path.is_dir():
@@ -109,7 +118,7 @@ def _file(name: str, path: Path, weights: bool) -> ModelSource:
 def _folder(name: str, folder: Path, weights: bool) -> ModelSource:
     """A folder is a model by its ``config.json``, or by the only GGUF file in it."""
     if (folder / "config.json").is_file():
-        if weights and not weight_files(folder):
+        if weights and not _weight_files(folder):
             raise ModelError(f"{folder}: has a config.json but no weights (*.safetensors)")
         return ModelSource(name, folder)
     files = sorted(folder.glob("*.gguf"))
@@ -119,3 +128,9 @@ def _folder(name: str, folder: Path, weights: bool) -> ModelSource:
         names = ", ".join(file.name for file in files)
         raise ModelError(f"{folder}: has several GGUF files; name one of them: {names}")
     raise ModelError(f"{folder}: not a model: it has neither a config.json nor a GGUF file")
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    from kvikk.files.safetensors import weight_files
+
+    return weight_files(folder)
