@@ -7,6 +7,7 @@ from typing import Any
 from kvikk.backends.base import Plan
 from kvikk.engine.engine import Engine
 from kvikk.engine.requests import Generation, Output, Request
+from kvikk.engine.speculation import Speculation
 from tests.engine.exact_backend import VOCABULARY_SIZE, ExactBackend, groups
 
 
@@ -39,6 +40,7 @@ def plan(
     step_tokens: int = 16,
     max_running: int = 8,
     max_context_tokens: int = 64,
+    max_rows: int = 8,
 ) -> Plan:
     return Plan(
         groups(*windows),
@@ -46,7 +48,7 @@ def plan(
         block_size,
         "f32",
         max_batch_tokens=step_tokens,
-        max_batch_sequences=max_running,
+        max_batch_sequences=max(max_rows, max_running),
         max_context_tokens=max_context_tokens,
     )
 
@@ -58,6 +60,7 @@ def make_engine(
     max_queue: int = 10_000,
     prefix_caching: bool = True,
     use_cache: bool = True,
+    speculation: Speculation | None = None,
     **sizes: Any,
 ) -> tuple[Engine, ExactBackend]:
     shape = plan(step_tokens=step_tokens, max_running=max_running, **sizes)
@@ -73,6 +76,7 @@ def make_engine(
         step_tokens=step_tokens,
         max_running=max_running,
         max_queue=max_queue,
+        speculation=speculation,
     )
     return engine, backend
 

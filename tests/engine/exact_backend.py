@@ -74,6 +74,7 @@ class ExactBackend:
         num_tokens, num_sequences = len(batch.token_ids), batch.block_tables[0].shape[0]
         assert 0 < num_tokens <= self._plan.max_batch_tokens
         assert num_sequences <= self._plan.max_batch_sequences
+        assert len(batch.logits_rows) <= self._plan.max_batch_sequences
         assert sorted(set(batch.sequence_rows.tolist())) == list(range(num_sequences))
         for copy in batch.copies:
             blocks = self._blocks[copy.group]

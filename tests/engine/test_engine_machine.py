@@ -1,4 +1,5 @@
-"""Any life of the engine: arrivals, aborts, failures, resets, full pools, shared prefixes, windows.
+"""Any life of the engine: arrivals, aborts, failures, resets, full pools, shared prefixes, windows,
+and guesses that are right, wrong or in between.
 
 After every step the cache is recounted, and every answer that ends by itself is the one that the
 prompt gets alone, without blocks.
@@ -15,6 +16,7 @@ from kvikk.errors import RequestError
 from tests.engine import driver
 from tests.engine.driver import Answer
 from tests.engine.exact_backend import answer
+from tests.engine.guessing import Knowing
 
 # Small pools: two or three requests fill them.
 POOLS: list[dict[str, object]] = [
@@ -60,14 +62,25 @@ class EngineMachine(RuleBasedStateMachine):
         pool=st.sampled_from(POOLS),
         step_tokens=st.sampled_from([4, 6, 16]),
         max_running=st.sampled_from([2, 4, 4]),
+        right_of_eight=st.sampled_from([None, 0, 4, 7, 8]),
     )
-    def start(self, pool: dict[str, object], step_tokens: int, max_running: int) -> None:
+    def start(
+        self,
+        pool: dict[str, object],
+        step_tokens: int,
+        max_running: int,
+        right_of_eight: int | None,
+    ) -> None:
         self.windows = pool["windows"]
         self.engine, self.backend = driver.make_engine(
             **pool,  # type: ignore[arg-type]
             step_tokens=step_tokens,
             max_running=max_running,
             max_context_tokens=18,
+            max_rows=max_running + 7,
+            speculation=(
+                None if right_of_eight is None else Knowing(self.windows, 18, right_of_eight)
+            ),
         )
         self.requests: dict[str, Request] = {}
         self.answers: dict[str, Answer] = {}
