@@ -16,10 +16,12 @@ from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from tests.backends.driver import Driver
+from tests.backends.truth import logits_of_last
 from tests.models.small_models import GEMMA3, GPT2, LLAMA, random_model, randomise
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7]
 
+SPECIAL_TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 LLAMA3_SCALING = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
@@ -53,6 +55,36 @@ CONFIGS = {
     "gpt-2, odd widths": transformers.GPT2Config(
         **GPT2, n_inner=104, activation_function="gelu", layer_norm_epsilon=1e-3
     ),
+    "llama, biased": transformers.LlamaConfig(**LLAMA, attention_bias=True, mlp_bias=True),
+    "mistral": transformers.MistralConfig(**LLAMA, sliding_window=8),
+    "mistral, no window": transformers.MistralConfig(**LLAMA, sliding_window=None),
+    "qwen 2": transformers.Qwen2Config(**LLAMA),
+    "qwen 2, windows": transformers.Qwen2Config(
+        **LLAMA, use_sliding_window=True, sliding_window=8, max_window_layers=1
+    ),
+    "qwen 3": transformers.Qwen3Config(**LLAMA, head_dim=24),
+    "qwen 3, biased": transformers.Qwen3Config(**LLAMA, attention_bias=True),
+    "phi 3": transformers.Phi3Config(**LLAMA, **SPECIAL_TOKENS, sliding_window=8),
+    "phi 4, turned in part": transformers.Phi3Config(
+        **LLAMA, **SPECIAL_TOKENS, partial_rotary_factor=0.75
+    ),
+    "smollm 3": transformers.SmolLM3Config(**{**LLAMA, "num_hidden_layers": 5}, **SPECIAL_TOKENS),
+    "smollm 3, windows": transformers.SmolLM3Config(
+        **LLAMA,
+        **SPECIAL_TOKENS,
+        no_rope_layers=[0, 1],
+        use_sliding_window=True,
+        sliding_window=8,
+    ),
+    "olmo 2": transformers.Olmo2Config(**LLAMA, **SPECIAL_TOKENS),
+    "granite": transformers.GraniteConfig(
+        **LLAMA,
+        embedding_multiplier=12.0,
+        attention_multiplier=0.1,
+        residual_multiplier=0.22,
+        logits_scaling=8.0,
+        rms_norm_eps=1e-3,
+    ),
     "gemma 3, stretched": transformers.Gemma3TextConfig(
         **GEMMA3,
         rope_parameters={
@@ -80,6 +112,49 @@ def test_logits_of_a_saved_model_equal_those_of_transformers(
     model = random_model(config)
     model.save_pretrained(tmp_path)
     np.testing.assert_allclose(our_logits(tmp_path), logits_of(model), rtol=0, atol=2e-4)
+    decoder = load_decoder(resolve(str(tmp_path)))
+    driver = Driver(ReferenceBackend(), decoder, capacity_tokens=64, block_size=16)
+    (answer,), _ = driver.greedy([TOKENS], 12)
+    expected = logits_of_last(model, TOKENS + answer[:-1], 12)
+    assert answer == expected.argmax(axis=-1).tolist()
+
+
+# Stretched rotations, by the longest prompt that each reaches from a context of 32.
+STRETCHED = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama 3": {**LLAMA3_SCALING, "original_max_position_embeddings": 16},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+    "yarn, its own ramp and stretch": {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+        "beta_fast": 4.0,
+        "beta_slow": 0.5,
+        "truncate": False,
+        "mscale": 0.7,
+        "mscale_all_dim": 0.5,
+    },
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+}
+
+
+@pytest.mark.parametrize("parameters", STRETCHED.values(), ids=STRETCHED)
+def test_rotations_are_stretched_past_the_original_context(
+    parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    rotation = {"rope_theta": 10000.0, **parameters}
+    config = {**LLAMA, "max_position_embeddings": 32}
+    if parameters["rope_type"] in ("linear", "llama3"):  # these state the stretched length
+        config["max_position_embeddings"] = 128
+    model = random_model(transformers.Qwen3Config(**config, rope_parameters=rotation))
+    model.save_pretrained(tmp_path)
+    decoder = load_decoder(resolve(str(tmp_path)))
+    assert decoder.context_tokens >= 128
+    tokens = np.random.default_rng(4).integers(0, 96, 128).tolist()
+    logits = Driver(ReferenceBackend(), decoder, capacity_tokens=128).all_logits(tokens)
+    with torch.no_grad():
+        expected = model(torch.tensor([tokens])).logits[0].numpy()
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=5e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -234,17 +309,18 @@ def test_stored_frequencies_are_no_reason_to_refuse(saved_llama: Path) -> None:
     ("changes", "problem"),
     [
         ({"hidden_act": "relu"}, "activation 'relu' is not supported"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' are not supported"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "type 'longrope' are not supported"),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "lacks factor"),
         ({"rope_parameters": {"rope_type": "llama3"}}, "lacks low_freq_factor"),
         ({"rope_parameters": {"rope_theta": "big"}}, "rope_theta is 'big'"),
-        ({"partial_rotary_factor": 0.5}, "a part of each head"),
+        ({"partial_rotary_factor": 0.2}, "3 of a head's 16 elements"),
         ({"rope_parameters": None, "rope_scaling": "linear"}, "rope_scaling is not an object"),
         ({"intermediate_size": 97}, r"promises \(97, 64\)"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
         ({"rms_norm_eps": float("inf")}, "rms_norm_eps is inf"),
         ({"rope_parameters": {"rope_theta": 1e308}}, r"rope_theta is 1e\+308"),
         ({"rope_parameters": {**LLAMA3_SCALING, "high_freq_factor": 1.0}}, "is not below"),
-        ({"head_dim": 31}, "heads of 31 elements"),
+        ({"head_dim": 31}, "31 of a head's 31 elements"),
         ({"model_type": "nonesuch"}, "'nonesuch' are not supported"),
     ],
 )

@@ -5,7 +5,7 @@ from math import sqrt
 from kvikk.files.sources import ModelSource
 from kvikk.models.decoder import Decoder, DecoderLayer, Rotation
 from kvikk.models.reader import LLAMA_NAMES, Reader, layer_names
-from kvikk.models.rotation import rope_parameters, rotation
+from kvikk.models.rotation import rotation
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
 from kvikk.shapes.shape import LayerKind, ModelShape
@@ -38,7 +38,7 @@ def load_gemma3(source: ModelSource, config: Config, shape: ModelShape) -> Decod
     reader = _reader(source, config, shape)
     # Stated by no published model, and ignored by transformers.
     reader.refuse_options("attn_logit_softcapping")
-    turning = _rotations(config)
+    turning = _rotations(reader)
     layers = [
         _layer(
             reader,
@@ -89,14 +89,11 @@ def _cap(config: Config, name: str) -> float | None:
     return None if config.get(name) is None else fields.read_float(config, name)
 
 
-def _rotations(config: Config) -> dict[LayerKind, Rotation]:
+def _rotations(reader: Reader) -> dict[LayerKind, Rotation]:
     """Gemma 3's sliding layers turn by a faster, never stretched clock of their own."""
-    head_dim = fields.head_dim(config)
-    if isinstance(config.get("rope_parameters"), dict):
-        sliding = rope_parameters(config, "sliding_attention")
+    if isinstance(reader.config.get("rope_parameters"), dict):
+        sliding = reader.rotation("sliding_attention")
     else:
-        sliding = {"rope_theta": config["rope_local_base_freq"]}
-    return {
-        LayerKind.FULL: rotation(rope_parameters(config, "full_attention"), head_dim),
-        LayerKind.SLIDING: rotation(sliding, head_dim),
-    }
+        theta = {"rope_theta": reader.config["rope_local_base_freq"]}
+        sliding = rotation(theta, reader.head_dim, reader.shape.context_tokens)
+    return {LayerKind.FULL: reader.rotation("full_attention"), LayerKind.SLIDING: sliding}

@@ -15,11 +15,16 @@ def load_llama(source: ModelSource, config: Config, shape: ModelShape) -> Decode
 
     Raises ModelError if its tensors are not those of a Llama of this configuration.
     """
+    reader = llama_reader(source, config, shape)
+    turning = reader.rotation()
+    return reader.decoder([reader.layer(index, turning) for index in range(shape.num_layers)])
+
+
+def llama_reader(source: ModelSource, config: Config, shape: ModelShape) -> Reader:
+    """A reader of a model stored as a Llama is, with biases where the configuration says so."""
     biased: set[str] = set()
     if config.get("attention_bias"):
         biased |= {*QUERY_KEY_VALUE, "output"}
     if config.get("mlp_bias"):
         biased |= {"gate", "up", "down"}
-    reader = Reader(source, config, shape, biased=biased, interleaved=source.is_gguf)
-    turning = reader.rotation()
-    return reader.decoder([reader.layer(index, turning) for index in range(shape.num_layers)])
+    return Reader(source, config, shape, biased=biased, interleaved=source.is_gguf)

@@ -7,7 +7,12 @@ from kvikk.files.sources import ModelSource
 from kvikk.models.decoder import Decoder
 from kvikk.models.gemma import load_gemma2, load_gemma3
 from kvikk.models.gpt2 import load_gpt2
+from kvikk.models.granite import load_granite
 from kvikk.models.llama import load_llama
+from kvikk.models.olmo2 import load_olmo2
+from kvikk.models.phi3 import load_phi3
+from kvikk.models.qwen import load_qwen2, load_qwen3
+from kvikk.models.smollm3 import load_smollm3
 from kvikk.shapes.config import Config
 from kvikk.shapes.families import normalise, read_shape
 from kvikk.shapes.shape import ModelShape
@@ -16,7 +21,14 @@ _LOADERS: dict[str, Callable[[ModelSource, Config, ModelShape], Decoder]] = {
     "gemma2": load_gemma2,
     "gemma3_text": load_gemma3,
     "gpt2": load_gpt2,
+    "granite": load_granite,
     "llama": load_llama,
+    "mistral": load_llama,
+    "olmo2": load_olmo2,
+    "phi3": load_phi3,
+    "qwen2": load_qwen2,
+    "qwen3": load_qwen3,
+    "smollm3": load_smollm3,
 }
 
 

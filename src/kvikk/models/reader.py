@@ -5,6 +5,7 @@ pre-norm decoder with grouped-query attention, rotary positions and a gate: a Ll
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from kvikk.models.decoder import (
     Norm,
     Rotation,
 )
-from kvikk.models.rotation import rope_parameters, rotation
+from kvikk.models.rotation import longest_context, rope_parameters, rotation
 from kvikk.models.weights import Weights
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
@@ -116,12 +117,18 @@ class Reader:
 
     def rotation(self, layer_type: str | None = None) -> Rotation:
         """How queries and keys turn, in all layers or in those of one type."""
-        turning = rotation(rope_parameters(self.config, layer_type), self.head_dim)
+        parameters = rope_parameters(self.config, layer_type)
+        turning = rotation(parameters, self.head_dim, self.shape.context_tokens)
         if not self.weights.has("rotation_factors"):
             return turning
         # GGUF states Llama 3's stretching as what each frequency is divided by.
         factors = self.weights.vector("rotation_factors", turning.dimensions // 2)
-        return Rotation(turning.dimensions, turning.inverse_frequencies / factors)
+        return replace(turning, inverse_frequencies=turning.inverse_frequencies / factors)
+
+    @property
+    def context_tokens(self) -> int:
+        """The positions that the model's rotation reaches."""
+        return longest_context(rope_parameters(self.config), self.shape.context_tokens)
 
     def norm(self, role: str, size: int, layer: int | None = None) -> Norm:
         """An RMS norm, ready to multiply by."""
@@ -203,6 +210,7 @@ class Reader:
         if not self.config.get("tie_word_embeddings"):
             head = self.weights.matrix("head", embedding.rows, self.hidden_size)
         described: dict[str, Any] = {
+            "context_tokens": self.context_tokens,
             "norm_epsilon": fields.read_float(self.config, "rms_norm_eps", 1e-6),
             "embedding_scale": 1.0,
             **changes,
@@ -211,7 +219,6 @@ class Reader:
             name=self.source.name,
             family=self.shape.model_type,
             content_digest=self.source.content_digest(),
-            context_tokens=self.shape.context_tokens,
             vocabulary_size=embedding.rows,
             hidden_size=self.hidden_size,
             embedding=embedding,

@@ -80,7 +80,7 @@ def attend(
     num_tokens, num_heads, head_dim = queries.shape
     num_kv_heads = keys.shape[1]
     # [kv_heads, sharing heads, T, head_dim] by [kv_heads, 1, head_dim, C]
-    grouped = (queries * np.float32(scale)).reshape(num_tokens, num_kv_heads, -1, head_dim)
+    grouped: Floats = (queries * np.float32(scale)).reshape(num_tokens, num_kv_heads, -1, head_dim)
     products: Floats = grouped.transpose(1, 2, 0, 3) @ keys.transpose(1, 2, 0)[:, None]
     scores = capped(products, score_cap)
     scores += mask
