@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from kvikk.backends.base import Batch
 from kvikk.backends.cpu.backend import CpuBackend
-from kvikk.backends.cpu.features import PATHS, choose_path
 from kvikk.backends.reference.backend import ReferenceBackend
 from kvikk.cache.blocks import BlockCopy
 from kvikk.errors import ModelError
@@ -23,13 +22,6 @@ from tests.backends.driver import Driver, Piece
 from tests.backends.random_decoders import Shape, in_float32, random_decoder
 
 TOKENS = np.random.default_rng(5).integers(0, 101, 330).tolist()
-
-
-@pytest.fixture(params=[path for path in PATHS if path in ("portable", choose_path())])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every code path that this CPU can run."""
-    monkeypatch.setenv("KVIKK_CPU", request.param)
-    return request.param
 
 
 def differences(
@@ -75,9 +67,7 @@ def test_logits_are_the_references_for_every_head_shape(
     ids=["windows, norms, gelu", "odd sizes, untied head"],
 )
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
-def test_logits_are_the_references_for_every_kind_of_layer(
-    shape: Shape, kv_dtype: str, path: str
-) -> None:
+def test_logits_are_the_references_for_every_kind_of_layer(shape: Shape, kv_dtype: str) -> None:
     tokens = [token % shape.vocabulary_size for token in TOKENS]
     difference = differences(random_decoder(shape), kv_dtype, tokens, 64)
     assert difference.max() < (1e-4 if kv_dtype == "f32" else 0.03)
@@ -94,9 +84,7 @@ def test_logits_are_the_references_for_every_kind_of_layer(
     ],
     ids=lambda dtypes: " ".join(dtypes),
 )
-def test_logits_are_near_the_references_for_every_tensor_type(
-    dtypes: tuple[str, ...], path: str
-) -> None:
+def test_logits_are_near_the_references_for_every_tensor_type(dtypes: tuple[str, ...]) -> None:
     shape = Shape(hidden_size=256, num_heads=8, feed_forward_size=512, dtypes=dtypes)
     difference = differences(random_decoder(shape), "f32", TOKENS[:40], 40)
     if any(dtype.startswith("Q") for dtype in dtypes):  # then inputs are rounded to int8

@@ -14,7 +14,7 @@ from kvikk.backends import sampling
 from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
 from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
 from kvikk.backends.cpu.blocks import BlockStore, block_bytes
-from kvikk.backends.cpu.features import choose_path
+from kvikk.backends.cpu.features import process_path
 from kvikk.backends.cpu.jit import SOURCE_DIGEST, available_threads
 from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
 from kvikk.backends.cpu.layout import WeightLayout
@@ -40,7 +40,7 @@ class CpuBackend:
         num_threads: int | None = None,
         compile_progress: CompileProgress = lambda name, done, total: None,
     ) -> None:
-        self._path = choose_path()
+        self._path = process_path()
         available = available_threads()
         self._num_threads = max(1, min(num_threads or available, available))
         self._compile_progress = compile_progress

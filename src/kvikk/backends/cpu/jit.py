@@ -2,7 +2,8 @@
 
 Everything compiled here goes through these decorators. Machine code lives below kvikk's cache
 folder in a directory named by a digest of this room's source: numba looks only at the file a kernel
-is written in, not at what that file imports, and a stale kernel must never run.
+is written in, not at what that file imports, and a stale kernel must never run. It does look at the
+instructions that the code may use, so that the code paths lie side by side.
 """
 
 import atexit
@@ -25,9 +26,11 @@ from numba.core import config as numba_config
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
+from kvikk.backends.cpu.features import hold_numba_to_path
 from kvikk.files.cache_folder import cache_folder
 
 _config: Any = numba_config
+hold_numba_to_path()
 # The pool of threads: OpenMP forks in 2 µs, numba's own work queue in 90. tbb, which is never
 # reached, may put two threads' work on one (see ``threads.join_team``).
 _config.THREADING_LAYER_PRIORITY = ["omp", "workqueue", "tbb"]

@@ -59,8 +59,8 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class _Forms:
-    """The functions of one code path."""
+class Forms:
+    """The functions of a code path; see ``features``."""
 
     quantize: Callable[..., object]
     sum_of_squares: Callable[..., object]
@@ -71,26 +71,29 @@ class _Forms:
     join: Callable[..., object]
 
 
-_FORMS = {
-    "avx512": _Forms(
-        quantize_vectors,
-        sum_of_squares_vectors,
-        multiply_vectors,
-        tile_scores_vectors,
-        tile_softmax_vectors,
-        tile_values_vectors,
-        tile_join_vectors,
-    ),
-    "portable": _Forms(
-        quantize_plain,
-        sum_of_squares_plain,
-        multiply_plain,
-        tile_scores_plain,
-        tile_softmax_plain,
-        tile_values_plain,
-        tile_join_plain,
-    ),
-}
+_VECTOR_FORMS = Forms(
+    quantize_vectors,
+    sum_of_squares_vectors,
+    multiply_vectors,
+    tile_scores_vectors,
+    tile_softmax_vectors,
+    tile_values_vectors,
+    tile_join_vectors,
+)
+_PLAIN_FORMS = Forms(
+    quantize_plain,
+    sum_of_squares_plain,
+    multiply_plain,
+    tile_scores_plain,
+    tile_softmax_plain,
+    tile_values_plain,
+    tile_join_plain,
+)
+
+
+def forms_of(path: str) -> Forms:
+    """The functions that a code path runs."""
+    return _PLAIN_FORMS if path == "portable" else _VECTOR_FORMS
 
 
 def compile_kernels(
@@ -113,7 +116,7 @@ def compile_kernels(
 def _fetch_or_compile(
     decoder: Decoder, weights: WeightLayout, kv_dtype: str, path: str, progress: CompileProgress
 ) -> Kernels:
-    forms = _FORMS[path]
+    forms = forms_of(path)
     phases = [product for phase in weights.products() for product in phase]
     products = dict.fromkeys(product.product for product in phases)
     tiles: dict[RowTile, None] = {}

@@ -32,8 +32,9 @@ from kvikk.backends.cpu.vectors import Float, Half, Int, Loop, Short, Vectors
 
 # How far ahead of its use a weight is asked for: memory answers in about 100 ns.
 _PREFETCH_BYTES = 2048
-# Tokens that share a load of weights, by lanes: their sums and eight words fill the registers.
-_TOKENS_AT_ONCE = {16: 16, 8: 4}
+# Tokens that share a load of weights, by lanes. With 32 registers of 16 lanes their sums and eight
+# words just fit; 16 registers of 8 hold no more than four tokens' sums, yet more sharing is faster.
+_TOKENS_AT_ONCE = {16: 16, 8: 8}
 # A running sum of as many rows as a register has lanes, for each token.
 Sums = list[ir.Value]
 
@@ -73,7 +74,7 @@ def _words(v: Vectors, tile: IntegerTile, address: ir.Value) -> list[ir.Value]:
     return words
 
 
-def _add_integer_tile(
+def _with_integer_tile(
     v: Vectors,
     tile: IntegerTile,
     address: ir.Value,
@@ -81,8 +82,8 @@ def _add_integer_tile(
     lanes: ir.Value,
     planes: Sequence[ir.Value],
     sums: Sums,
-) -> None:
-    """Part ``part`` of a tile's rows times some tokens of a panel, to each one's sum.
+) -> Sums:
+    """``sums`` and what one tile adds to them: part ``part`` of its rows times each token.
 
     ``lanes`` is the address of the first token's integers, ``planes`` are those of its scales.
     """
@@ -99,6 +100,7 @@ def _add_integer_tile(
     else:
         minima = [v.multiply(x, v.floats(-float(tile.zero_point))) for x in row_scales]
     words_per_scale = 8 // tile.num_scales
+    results = []
     for token, total in enumerate(sums):
         scale = v.splat_load(Float, planes[0], 4 * token)
         for i, row_scale in enumerate(row_scales):
@@ -110,19 +112,15 @@ def _add_integer_tile(
         for i, minimum in enumerate(minima):
             plane = planes[1 if tile.num_scales == 1 else 2 + i]
             total = v.multiply_add(minimum, v.splat_load(Float, plane, 4 * token), total)
-        sums[token] = total
+        results.append(total)
+    return results
 
 
 def _integer_sums(
-    v: Vectors,
-    tile: IntegerTile,
-    parts: Sequence[int],
-    tokens: int,
-    weights: ir.Value,
-    panel: Panel,
+    v: Vectors, tile: IntegerTile, tokens: int, weights: ir.Value, panel: Panel
 ) -> list[Sums]:
-    """For some parts of 16 rows, the sums of each of ``tokens`` tokens."""
-    with Loop(v, panel.num_groups, [v.floats(0.0)] * (len(parts) * tokens)) as loop:
+    """The sums of each part of 16 rows, for ``tokens`` tokens."""
+    with Loop(v, panel.num_groups, [v.floats(0.0)] * (v.parts * tokens)) as loop:
         address = v.add(weights, v.times(loop.index, tile.num_bytes))
         place = v.times(loop.index, panel.size)
         lanes = v.add(panel.inputs, v.times(place, 32))
@@ -130,14 +128,14 @@ def _integer_sums(
         planes = [v.add(panel.scales, v.times(place, 16))]
         for _ in range(1, SCALE_PLANES):
             planes.append(v.add(planes[-1], plane_bytes))
-        if 0 in parts:
-            for offset in range(0, tile.num_bytes, 64):
-                v.prefetch(address, _PREFETCH_BYTES + offset)
-        sums = [loop.carried[i * tokens : (i + 1) * tokens] for i in range(len(parts))]
-        for part, part_sums in zip(parts, sums, strict=True):
-            _add_integer_tile(v, tile, address, part, lanes, planes, part_sums)
-        loop.carried = [total for part_sums in sums for total in part_sums]
-    return [loop.carried[i * tokens : (i + 1) * tokens] for i in range(len(parts))]
+        for offset in range(0, tile.num_bytes, 64):
+            v.prefetch(address, _PREFETCH_BYTES + offset)
+        for part in range(v.parts):
+            sums = slice(part * tokens, (part + 1) * tokens)
+            loop.carried[sums] = _with_integer_tile(
+                v, tile, address, part, lanes, planes, loop.carried[sums]
+            )
+    return [loop.carried[part * tokens : (part + 1) * tokens] for part in range(v.parts)]
 
 
 def _dense_sums(
@@ -208,18 +206,11 @@ def _tile_times_panel(
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
         size, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[1:]
-        all_parts = range(v.parts)
 
         def tile_sums(tokens: int, address: ir.Value, panel: Panel) -> list[Sums]:
             if isinstance(tile, DenseTile):
                 return _dense_sums(v, tile, tokens, address, panel)
-            if tokens < 4:
-                return _integer_sums(v, tile, all_parts, tokens, address, panel)
-            return [
-                sums
-                for part in all_parts
-                for sums in _integer_sums(v, tile, [part], tokens, address, panel)
-            ]
+            return _integer_sums(v, tile, tokens, address, panel)
 
         def run(tokens: int, first: ir.Value) -> None:
             """Tokens ``first`` … ``first + tokens - 1`` of the panel."""

@@ -1,0 +1,34 @@
+"""``python -m tests.backends.assembly``: the assembly of this process's kernels, nothing cached."""
+
+import numba
+from numba import types
+
+from kvikk.backends.cpu.facts import Product, RowTile
+from kvikk.backends.cpu.features import process_path
+from kvikk.backends.cpu.jit import CompileTime
+from kvikk.backends.cpu.kernels import forms_of
+from kvikk.backends.cpu.tiles import TILES
+
+
+def kernels_assembly() -> str:
+    forms = forms_of(process_path())
+    tile = CompileTime(RowTile("bf16", 64, 4))
+    kernels = [
+        (forms.quantize, (), 5),
+        (forms.sum_of_squares, (), 3),
+        (forms.softmax, (tile,), 6),
+        (forms.scores, (tile,), 5),
+        (forms.values, (tile,), 5),
+        (forms.multiply, (CompileTime(Product(TILES["Q4_1"], "silu")),), 9),
+        (forms.multiply, (CompileTime(Product(TILES["Q8_0"], parts=2)),), 9),
+        (forms.multiply, (CompileTime(Product(TILES["BF16"])),), 9),
+    ]
+    parts = []
+    for function, facts, num_integers in kernels:
+        signature = types.int64(*facts, *[types.int64] * num_integers)
+        parts.append(numba.cfunc(signature)(function)._library.get_asm_str())
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(kernels_assembly())
