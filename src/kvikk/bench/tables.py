@@ -45,7 +45,7 @@ def serve_notes(report: ServeReport) -> list[str]:
 
 def plain_table(*columns: str) -> Table:
     """A table whose first column is words and whose others are figures."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", no_wrap=True)
     return table

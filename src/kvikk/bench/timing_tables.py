@@ -20,12 +20,9 @@ _PHASES: dict[Phase, tuple[str, str]] = {
 def timing_table(report: TimingReport) -> Table:
     """The essay's table: seconds, the speed-up, what one doubling costs, positions computed."""
     table = plain_table(
-        *("engine", "new tokens", "cached, s", "uncached, s", "speed-up"),
-        *("cached vs previous", "uncached vs previous"),
-        *("cached positions", "uncached positions"),
+        *("engine", "new\ntokens", "cached\ns", "vs\nprev.", "uncached\ns", "vs\nprev."),
+        *("speed-\nup", "positions\ncached", "positions\nuncached"),
     )
-    for column in table.columns[5:]:
-        column.no_wrap = False
     for row in report.rows:
         before = report.previous(row)
         cached, uncached = row.cached.median_s, row.uncached.median_s
@@ -33,10 +30,10 @@ def timing_table(report: TimingReport) -> Table:
             row.engine,
             f"{row.new_tokens:,}",
             f"{cached:,.3f}",
-            f"{uncached:,.3f}",
-            f"{row.speed_up:.1f}x",
             "" if before is None else f"{cached / before.cached.median_s:.2f}x",
+            f"{uncached:,.3f}",
             "" if before is None else f"{uncached / before.uncached.median_s:.2f}x",
+            f"{row.speed_up:.1f}x",
             f"{row.cached.computed_tokens:,}",
             f"{row.uncached.computed_tokens:,}",
         )

@@ -1,5 +1,6 @@
 """The textbook loop: transformers, one forward pass a token, the cache one argument of it."""
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +34,9 @@ class TransformersLoop:
         progress("transformers: reading the weights")
         source = resolve(options.model)
         self._model = _load(source, dtype).to(self._device).eval()
+        parameters = inspect.signature(type(self._model).forward).parameters
+        # Renamed in the course of transformers 5.
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self.weight_bytes = sum(
             parameter.numel() * parameter.element_size() for parameter in self._model.parameters()
         )
@@ -53,13 +57,12 @@ class TransformersLoop:
             self._wait()
             start_s = time.perf_counter()
             token_ids = torch.tensor([list(prompt)], device=self._device)
-            past: Any = None
+            cache = self._empty_cache() if use_cache else {}
             computed_tokens = 0
-            for _ in range(new_tokens):
-                fed = token_ids if past is None else token_ids[:, -1:]
+            for step in range(new_tokens):
+                fed = token_ids[:, -1:] if use_cache and step else token_ids
                 computed_tokens += fed.shape[1]
-                out = self._model(fed, past_key_values=past, use_cache=use_cache)
-                past = out.past_key_values if use_cache else None
+                out = self._model(fed, use_cache=use_cache, **cache)
                 token_ids = torch.cat([token_ids, out.logits[:, -1:].argmax(-1)], dim=-1)
             self._wait()
             seconds = time.perf_counter() - start_s
@@ -72,7 +75,8 @@ class TransformersLoop:
             self._wait()
             start_s = time.perf_counter()
             token_ids = torch.tensor([list(prompt)], device=self._device)
-            self._model(token_ids, logits_to_keep=1).logits.argmax(-1).tolist()
+            out = self._model(token_ids, logits_to_keep=1, **self._empty_cache())
+            out.logits.argmax(-1).tolist()
             return time.perf_counter() - start_s
 
     def decode_s(self, prompts: Sequence[Sequence[int]], steps: int) -> float:
@@ -80,12 +84,13 @@ class TransformersLoop:
         torch = self._torch
         with torch.inference_mode():
             token_ids = torch.tensor([list(prompt) for prompt in prompts], device=self._device)
-            out = self._model(token_ids, logits_to_keep=1)
+            cache = self._empty_cache()
+            out = self._model(token_ids, logits_to_keep=1, **cache)
             self._wait()
             start_s = time.perf_counter()
             for _ in range(steps):
                 fed = out.logits[:, -1:].argmax(-1)
-                out = self._model(fed, past_key_values=out.past_key_values)
+                out = self._model(fed, **cache)
             self._wait()
             return (time.perf_counter() - start_s) / steps
 
@@ -96,6 +101,12 @@ class TransformersLoop:
             fed = torch.tensor([list(token_ids)], device=self._device)
             logits = self._model(fed, logits_to_keep=1).logits[0, -1].float()
             return float(logits[one] - logits[other])
+
+    def _empty_cache(self) -> dict[str, Any]:
+        """A cache as the model's argument; it grows in place with every call."""
+        from transformers import DynamicCache
+
+        return {self._cache_argument: DynamicCache(config=self._model.config)}
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
