@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvikk.files.gguf import GGUFFile, StringArray
+from kvikk.files.gguf_shapes import add_shape_keys
 
 Config = dict[str, Any]
 
@@ -21,10 +22,15 @@ _COMMON_KEYS = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
+    "attention.layer_norm_epsilon": "layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.scale": "attention_multiplier",
     "attention.sliding_window": "sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
+    "embedding_scale": "embedding_multiplier",
     "final_logit_softcapping": "final_logit_softcapping",
+    "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier",
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
@@ -46,7 +52,11 @@ def config_from_gguf(file: GGUFFile) -> Config:
     if isinstance(tokens, StringArray):
         config.setdefault("vocab_size", len(tokens))
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
+    if config.get("sliding_window") == 0:  # how the format says that there is none
+        del config["sliding_window"]
     config["rope_scaling"] = _rope_scaling(architecture, file.metadata)
+    _note_partial_rotation(config, file.metadata.get(f"{architecture}.rope.dimension_count"))
+    add_shape_keys(config, architecture, file.metadata)
     if architecture in _ARCHITECTURES:
         _ARCHITECTURES[architecture](config, file.metadata)
     return config
@@ -54,17 +64,23 @@ def config_from_gguf(file: GGUFFile) -> Config:
 
 def _rope_scaling(architecture: str, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     """How positions are stretched, also where an old file says it in its own way."""
-    kind = metadata.get(f"{architecture}.rope.scaling.type", "none")
+    prefix = f"{architecture}.rope.scaling"
+    kind = metadata.get(f"{prefix}.type", "none")
     if isinstance(kind, str) and kind != "none":
-        factor = metadata.get(f"{architecture}.rope.scaling.factor", 1.0)
-        return {"rope_type": kind, "factor": factor}
+        stated = {
+            "rope_type": kind,
+            "factor": metadata.get(f"{prefix}.factor", 1.0),
+            "original_max_position_embeddings": metadata.get(f"{prefix}.original_context_length"),
+            "beta_fast": metadata.get(f"{prefix}.yarn_beta_fast"),
+            "beta_slow": metadata.get(f"{prefix}.yarn_beta_slow"),
+        }
+        return {name: value for name, value in stated.items() if value is not None}
     factor = metadata.get(f"{architecture}.rope.scale_linear")
     return None if factor is None else {"rope_type": "linear", "factor": factor}
 
 
-def _llama(config: Config, metadata: Mapping[str, Any]) -> None:
-    config["hidden_act"] = "silu"
-    rotated = metadata.get("llama.rope.dimension_count")
+def _note_partial_rotation(config: Config, rotated: object) -> None:
+    """Say which part of a head turns where not all of its elements do."""
     match config:
         case {"head_dim": int(head_dim)} if head_dim > 0:
             pass
@@ -76,22 +92,33 @@ def _llama(config: Config, metadata: Mapping[str, Any]) -> None:
         config["partial_rotary_factor"] = rotated / head_dim
 
 
+def _gemma2(config: Config, metadata: Mapping[str, Any]) -> None:
+    _divide_scores(config, layers_of_largest=46)
+
+
 def _gemma3(config: Config, metadata: Mapping[str, Any]) -> None:
     config["model_type"] = "gemma3_text"
-    config["hidden_activation"] = "gelu_pytorch_tanh"
     local_theta = metadata.get("gemma3.rope.freq_base_swa")
     if local_theta is not None:
         config["rope_local_base_freq"] = local_theta
-    # The format leaves out what attention scores are divided by. It is the head size, except in
-    # the 27B model, which is known by its 62 layers.
+    _divide_scores(config, layers_of_largest=62)
+
+
+def _divide_scores(config: Config, layers_of_largest: int) -> None:
+    """What attention scores are divided by the root of, which the format leaves out.
+
+    It is the head size, except in the 27B models, which are known by their layers.
+    """
     match config:
-        case {"num_hidden_layers": 62, "hidden_size": int(size), "num_attention_heads": int(heads)}:
-            config["query_pre_attn_scalar"] = size // max(heads, 1)
-        case {"head_dim": head_dim}:
-            config["query_pre_attn_scalar"] = head_dim
+        case {"num_hidden_layers": layers, "hidden_size": int(size), "num_attention_heads": int(n)}:
+            if layers == layers_of_largest:
+                config["query_pre_attn_scalar"] = size // max(n, 1)
+                return
+    if "head_dim" in config:
+        config["query_pre_attn_scalar"] = config["head_dim"]
 
 
 _ARCHITECTURES: dict[str, Callable[[Config, Mapping[str, Any]], None]] = {
-    "llama": _llama,
+    "gemma2": _gemma2,
     "gemma3": _gemma3,
 }

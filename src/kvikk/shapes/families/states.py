@@ -134,7 +134,7 @@ def jamba(config: Config) -> Layers:
     period = fields.read_int(config, "attn_layer_period", default=8)
     offset = fields.read_count(config, "attn_layer_offset", 4)
     return _hybrid(
-        {**config, "layer_types": None, "layers_block_type": None},
+        config,
         mamba1_state(config),
         lambda index: "full_attention" if index % period == offset else "linear_attention",
     )
@@ -160,7 +160,6 @@ def granite4(config: Config) -> Layers:
 
 def falcon_h1(config: Config) -> Layers:
     """Attention and Mamba 2 side by side in every layer."""
-    config = {**config, "layer_types": None, "layers_block_type": None}
     return _hybrid(config, mamba2_state(config), lambda index: "hybrid")
 
 
