@@ -17,6 +17,7 @@ from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from tests.backends.driver import Driver
 from tests.backends.truth import logits_of_last
+from tests.models.gguf_files import write_gguf
 from tests.models.small_models import GEMMA3, GPT2, LLAMA, random_model, randomise
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3, 2, 7]
@@ -189,42 +190,31 @@ def test_older_configurations_say_the_same(tmp_path: Path) -> None:
         np.testing.assert_allclose(our_logits(tmp_path / name), logits_of(model), rtol=0, atol=2e-4)
 
 
-def write_llama_gguf(model: transformers.PreTrainedModel, path: Path) -> None:
-    """As llama.cpp's converter does: query and key rows interleaved, frequencies as factors."""
-    config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
-    plain = config.rope_parameters["rope_theta"] ** (
-        -torch.arange(0, config.head_dim, 2) / config.head_dim
-    )
-    writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for name, weight in model.state_dict().items():
-        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-        for part, num_heads in heads.items():
-            if part in name:
-                halves = weight.reshape(num_heads, 2, -1, weight.shape[1])
-                weight = halves.swapaxes(1, 2).reshape(weight.shape)
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), weight.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+GGUF = {
+    "llama 3 scaling": gguf.MODEL_ARCH.LLAMA,
+    "gemma 2": gguf.MODEL_ARCH.GEMMA2,
+    "gemma 3": gguf.MODEL_ARCH.GEMMA3,
+    "gpt-2": gguf.MODEL_ARCH.GPT2,
+    "granite": gguf.MODEL_ARCH.GRANITE,
+    "olmo 2": gguf.MODEL_ARCH.OLMO2,
+    "phi 4, turned in part": gguf.MODEL_ARCH.PHI3,
+    "qwen 2": gguf.MODEL_ARCH.QWEN2,
+    "qwen 3": gguf.MODEL_ARCH.QWEN3,
+    "smollm 3": gguf.MODEL_ARCH.SMOLLM3,
+}
 
 
-def test_a_stretched_untied_llama_in_gguf_is_the_same_model(tmp_path: Path) -> None:
-    model = random_model(CONFIGS["llama 3 scaling"])
-    write_llama_gguf(model, tmp_path / "llama.gguf")
-    logits = our_logits(tmp_path / "llama.gguf")
+@pytest.mark.parametrize(("name", "architecture"), GGUF.items(), ids=GGUF)
+def test_a_gguf_file_is_the_same_model(
+    name: str, architecture: gguf.MODEL_ARCH, tmp_path: Path
+) -> None:
+    model = random_model(CONFIGS[name])
+    if name.startswith("gemma"):  # the format has no place for another number
+        model.config.query_pre_attn_scalar = model.config.head_dim
+        for layer in model.model.layers:
+            layer.self_attn.scaling = model.config.head_dim**-0.5
+    write_gguf(model, architecture, tmp_path / "model.gguf")
+    logits = our_logits(tmp_path / "model.gguf")
     np.testing.assert_allclose(logits, logits_of(model), rtol=0, atol=2e-4)
 
 
