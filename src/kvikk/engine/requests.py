@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvikk.backends.base import SamplingParameters
 from kvikk.errors import RequestError
+from kvikk.text.places import Part
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -51,13 +52,28 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Who asked, and how: what totals can be told apart by. Names, never secrets."""
+
+    tenant: str = ""
+    key: str = ""
+    route: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True)
 class Request:
-    """One prompt to continue. ``salt`` parts tenants: different salts never share a block."""
+    """One prompt to continue. ``salt`` parts tenants: different salts never share a block.
+
+    ``parts`` say where in the rendered prompt each piece of its conversation stands.
+    """
 
     id: str
     prompt_token_ids: Sequence[int]
     generation: Generation = field(default_factory=Generation)
     salt: bytes = b""
+    origin: Origin = Origin()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,39 +4,37 @@ A chat template is free to do as it likes with what it is given, so what it made
 each part in turn: the tools, then one message after another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a conversation: what a person calls it, its JSON path, and its text."""
+    """A piece of a conversation and the characters ``start … stop - 1`` of the prompt that it is.
 
-    name: str  # "the system message", "message 3 (user)", "the tools"
-    path: str  # "messages[0].content"
-    text: str
+    ``name`` is what a person calls it ("the system message"), ``path`` its place in the request's
+    JSON ("messages[0].content").
+    """
 
-
-@dataclass(frozen=True)
-class Place:
-    """A part of a conversation, and how many characters into it."""
-
-    part: Part
-    offset: int
+    name: str
+    path: str
+    start: int
+    stop: int
 
 
-def find_place(rendered: str, position: int, parts: Sequence[Part]) -> Place | None:
-    """The part that the character at ``position`` belongs to; None for the template's own words."""
+def place_parts(rendered: str, texts: Iterable[tuple[str, str, str]]) -> tuple[Part, ...]:
+    """Find each ``(name, path, text)`` in the prompt, in order; what is not there is left out."""
+    parts = []
     start = 0
-    for part in parts:
-        text = part.text.strip()
-        found = rendered.find(text, start) if text else -1
-        if found < 0:
-            continue
-        if found <= position < found + len(text):
-            leading = len(part.text) - len(part.text.lstrip())
-            return Place(part, position - found + leading)
-        start = found + len(text)
-        if start > position:
-            return None
-    return None
+    for name, path, text in texts:
+        stripped = text.strip()  # as many templates do
+        found = rendered.find(stripped, start) if stripped else -1
+        if found >= 0:
+            start = found + len(stripped)
+            parts.append(Part(name, path, found, start))
+    return tuple(parts)
+
+
+def part_at(parts: Sequence[Part], position: int) -> Part | None:
+    """The part that the character at ``position`` belongs to; None for the template's own words."""
+    return next((part for part in parts if part.start <= position < part.stop), None)

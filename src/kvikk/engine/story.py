@@ -1,0 +1,211 @@
+"""The story of a request's prompt in plain words: what was reused, what was not, why, and the mend.
+
+A story is told to one reader: the operator, or a tenant who must learn nothing of others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvikk.cache.ledger.records import Cause, Detail, Span
+from kvikk.engine.accounts import Account
+from kvikk.text.places import Part, part_at
+from kvikk.text.tokenizer import Tokenizer
+from kvikk.text.volatile import Difference, ValueKind, difference
+
+# So many tokens around a value are looked at, to see all of the word it is in.
+_AROUND_TOKENS = 24
+
+# What is only short-lived by nature has no place in front of what stays.
+_ADVICE = {
+    ValueKind.TIME: "move the clock below what stays the same, or round it to the day",
+    ValueKind.DATE: "move the date below what stays the same; it changes once a day",
+    ValueKind.UUID: "move the identifier below what stays the same, or leave it out",
+    ValueKind.IDENTIFIER: "move the identifier below what stays the same, or leave it out",
+    ValueKind.COUNTER: "move the number below what stays the same, or leave it out",
+    ValueKind.PATH: "move what depends on the path below what stays the same",
+    ValueKind.USER_NAME: "move what is personal below what all users share",
+    ValueKind.OTHER: "put what stays the same first and what changes last",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause of tokens that were computed: ``text`` says what happened, ``mend`` what helps."""
+
+    cause: Cause
+    start: int
+    tokens: int
+    text: str
+    mend: str | None = None
+    difference: Difference | None = None
+    part: Part | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """A headline and its findings, most tokens first."""
+
+    request_id: str
+    prompt_tokens: int
+    reused_tokens: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def headline(self) -> str:
+        """What was reused of how much."""
+        share = self.reused_tokens / self.prompt_tokens
+        return (
+            f"reused {self.reused_tokens:,} of {self.prompt_tokens:,} prompt tokens ({share:.0%})"
+        )
+
+
+@dataclass(frozen=True)
+class Storyteller:
+    """Knows what a story needs beside the ledger.
+
+    ``tokens_of`` gives the tokens of a sequence while they are remembered, ``name`` the request of
+    a sequence as far as this reader may know it.
+    """
+
+    tokenizer: Tokenizer | None
+    tokens_of: Callable[[int], Sequence[int] | None]
+    name: Callable[[int | None], str | None]
+    block_bytes: Sequence[int]
+    block_size: int
+
+    def tell(self, account: Account, for_operator: bool) -> Story:
+        """The story of one request."""
+        spans = account.spans(for_operator)
+        findings = [
+            finding
+            for cause, together in _by_cause_and_sequence(spans)
+            for finding in [self._finding(account, cause, together)]
+            if finding is not None
+        ]
+        findings.sort(key=lambda finding: -finding.tokens)
+        return Story(
+            account.request_id,
+            account.ledger.num_tokens,
+            sum(span.num_tokens for span in spans if span.cause.is_hit),
+            tuple(findings),
+        )
+
+    def _finding(self, account: Account, cause: Cause, spans: list[Span]) -> Finding | None:
+        if cause.is_hit:
+            return None
+        if cause is Cause.MOVED:
+            return self._moved(account, spans)
+        tokens = sum(span.num_tokens for span in spans)
+        text, mend = self._plain(cause, spans, tokens)
+        return Finding(cause, spans[0].start, tokens, text, mend)
+
+    def _plain(self, cause: Cause, spans: list[Span], tokens: int) -> tuple[str, str | None]:
+        detail = spans[0].detail
+        other = self.name(detail.sequence)
+        text = f"{tokens:,} token" + ("s" if tokens > 1 else "")
+        mend = None
+        if cause is Cause.EVICTED:
+            return self._evicted(spans, text, other)
+        if cause is Cause.TAIL:
+            text += " at the end lie behind the last block boundary that a hit can reach (blocks "
+            text += f"of {self.block_size}; at least one token always runs)"
+        elif cause is Cause.PARTIAL:
+            text += f" are the same as {_whose(other, 'in')} but end inside a block; blocks are "
+            text += f"shared whole ({self.block_size} tokens)"
+            mend = "a smaller --block-size loses less at such places"
+        elif cause is Cause.IN_FLIGHT:
+            text += f" were being computed for {_whose(other)} at that moment"
+            mend = "send the first of several like requests alone, the rest after its first token"
+        elif cause is Cause.EXPIRED:
+            text += f" were here and were dropped by a {detail.part}{_ago(detail)}"
+        elif cause is Cause.CHANGED:
+            text += f" are here, but computed under another {detail.part}"
+        elif cause is Cause.ISOLATED:
+            text += " are here under another tenant's salt"
+            mend = "tenants that trust each other can share one key or one cache_salt"
+        else:
+            text += " were never seen before"
+        return text, mend
+
+    def _evicted(self, spans: list[Span], count: str, other: str | None) -> tuple[str, str | None]:
+        detail = spans[0].detail
+        text = f"{count} were here{_ago(detail, 'until')} and made room"
+        text += f" for {_whose(other)}" if other is not None else " for others"
+        more = max(span.detail.more_blocks or 0 for span in spans)
+        if not more:
+            return text, "more memory for KV blocks (--kv-memory) keeps prompts longer"
+        size = more * self.block_bytes[detail.group or 0]
+        text += f"; {more:,} more blocks ({size / 2**20:,.1f} MiB) would have kept them"
+        return text, f"raise --kv-memory by {size / 2**20:,.0f} MiB or more"
+
+    def _moved(self, account: Account, spans: list[Span]) -> Finding:
+        tokens = sum(span.num_tokens for span in spans)
+        detail, start = spans[0].detail, spans[0].start
+        other = _whose(self.name(detail.sequence), "in")
+        share = (tokens + account.ledger.hit_tokens) / account.ledger.num_tokens
+        text = f"{tokens:,} tokens were seen before {other}, behind a different beginning"
+        if detail.differs_at is None:
+            return Finding(Cause.MOVED, start, tokens, text, _ADVICE[ValueKind.OTHER])
+        text += f": it differs at token {detail.differs_at:,}"
+        found = self._difference(account, spans[0])
+        if found is None:
+            return Finding(Cause.MOVED, start, tokens, text, _ADVICE[ValueKind.OTHER])
+        part = self._part(account, detail.differs_at)
+        text += f", {_quoted(found.value)} against {_quoted(found.other)}, a {found.kind}"
+        text += f" in {part.name}" if part is not None else ""
+        mend = f"{_ADVICE[found.kind]}: {share:.0%} would be reused"
+        return Finding(Cause.MOVED, start, tokens, text, mend, found, part)
+
+    def _difference(self, account: Account, span: Span) -> Difference | None:
+        """The values that differ in front of a run, as text."""
+        detail = span.detail
+        prompt = self.tokens_of(account.sequence)
+        if self.tokenizer is None or prompt is None or detail.differs_at is None:
+            return None
+        first = max(0, detail.differs_at - _AROUND_TOKENS)
+        stop = span.start + _AROUND_TOKENS
+        before, value, other, after = (
+            self.tokenizer.decode(tokens, special=True)
+            for tokens in (
+                prompt[first : detail.differs_at],
+                detail.value,
+                detail.seen_value,
+                prompt[span.start : stop],
+            )
+        )
+        return difference(before, value, other, after)
+
+    def _part(self, account: Account, token: int) -> Part | None:
+        """The part of the conversation that a token of the prompt lies in."""
+        prompt = self.tokens_of(account.sequence)
+        if self.tokenizer is None or prompt is None:
+            return None
+        position = len(self.tokenizer.decode(prompt[:token], special=True))
+        return part_at(account.parts, position)
+
+
+def _by_cause_and_sequence(spans: Sequence[Span]) -> Iterator[tuple[Cause, list[Span]]]:
+    """Spans that one sentence can tell of."""
+    together: dict[tuple[Cause, int | None], list[Span]] = {}
+    for span in spans:
+        together.setdefault((span.cause, span.detail.sequence), []).append(span)
+    for (cause, _), group in together.items():
+        yield cause, group
+
+
+def _whose(request_id: str | None, preposition: str = "") -> str:
+    name = "another request" if request_id is None else f"request {request_id}"
+    return f"{preposition} {name}".strip()
+
+
+def _ago(detail: Detail, before: str = "") -> str:
+    seconds = detail.seconds_ago
+    if seconds is None:
+        return ""
+    amount = f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f" {before} {amount} before".replace("  ", " ")
+
+
+def _quoted(text: str) -> str:
+    shown = " ".join(text.split())
+    return f'"{shown[:60]}…"' if len(shown) > 60 else f'"{shown}"' if shown else "nothing"
