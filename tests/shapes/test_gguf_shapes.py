@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
+from kvikk.errors import ModelError
 from kvikk.files.gguf import GGUFFile
 from kvikk.files.gguf_config import config_from_gguf
+from kvikk.files.sources import resolve
 from kvikk.shapes.families import read_shape
 from kvikk.shapes.shape import ModelShape
 from tests.shapes.configurations import published
@@ -150,3 +153,23 @@ def test_kv_heads_are_those_of_the_header_in_families_with_a_way_of_their_own(
         }
     )
     assert [layer.key_elements + layer.value_elements for layer in shape.layers] == [elements] * 2
+
+
+def test_weights_of_any_type_do_not_keep_a_header_from_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_embedding_length(128)
+    writer.add_head_count(2)
+    rows = np.zeros((4, 17), np.uint8)
+    writer.add_tensor("blk.0.weight", rows, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+    writer.add_tensor("output.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    source = resolve(str(path), weights=False)
+    assert read_shape(source.config).num_layers == 2
+    assert source.config["tie_word_embeddings"] is False
+    with pytest.raises(ModelError, match="type MXFP4, which is not read"):
+        _ = source.tensors

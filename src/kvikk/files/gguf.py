@@ -71,10 +71,12 @@ class GGUFFile:
     tensors: Mapping[str, Tensor]
 
 
-def open_gguf(path: Path) -> GGUFFile:
+def open_gguf(path: Path, weights: bool = True) -> GGUFFile:
     """Read the header of ``path`` and map its tensors.
 
-    Raises ModelError, naming the file, if it cannot be read or is not one whole GGUF file.
+    ``weights`` False is for those who only read the configuration: tensors then may be of any type,
+    and the data of those that are not read is left out. Raises ModelError, naming the file, if it
+    cannot be read or is not one whole GGUF file.
     """
     try:
         with path.open("rb") as file:
@@ -83,14 +85,14 @@ def open_gguf(path: Path) -> GGUFFile:
         raise ModelError(f"{path}: the file is empty; expected a GGUF file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    return _Header(path, data).read()
+    return _Header(path, data, weights).read()
 
 
 class _Header:
     """A cursor over the header. Every read checks that the bytes are there."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
-        self.path, self.data, self.position = path, data, 0
+    def __init__(self, path: Path, data: mmap.mmap, weights: bool) -> None:
+        self.path, self.data, self.weights, self.position = path, data, weights, 0
 
     def read(self) -> GGUFFile:
         if self.data[:4] != b"GGUF":
@@ -120,11 +122,15 @@ class _Header:
         data_start = _align(self.position, alignment)
         tensors: dict[str, Tensor] = {}
         # The data follow each other in the order of the list, each at the next aligned offset.
-        expected_offset = 0
+        expected_offset: int | None = 0
         for name, dtype, shape, offset, size_bytes in entries:
             if name in tensors:
                 raise self.error(f"tensor {name!r} appears twice")
-            if offset != expected_offset:
+            if size_bytes is None:
+                tensors[name] = Tensor(name, dtype, shape, bytes_of_file[:0])
+                expected_offset = None
+                continue
+            if expected_offset is not None and offset != expected_offset:
                 raise self.error(
                     f"tensor {name!r} lies at {offset} of the data, not at {expected_offset}"
                 )
@@ -139,8 +145,8 @@ class _Header:
             expected_offset = _align(offset + size_bytes, alignment)
         return tensors
 
-    def tensor_entry(self) -> tuple[str, str, tuple[int, ...], int, int]:
-        """Name, type, shape, offset in the data, size in bytes."""
+    def tensor_entry(self) -> tuple[str, str, tuple[int, ...], int, int | None]:
+        """Name, type, shape, offset in the data, size in bytes; None where that is not known."""
         name = self.string()
         num_dimensions = self.u32()
         if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
@@ -153,6 +159,8 @@ class _Header:
             raise self.error(f"tensor {name!r} has the impossible shape {shape}")
         number = self.u32()
         dtype = _TENSOR_TYPES[number] if number < len(_TENSOR_TYPES) else f"number {number}"
+        if dtype not in BLOCK_FORMATS and not self.weights:
+            return name, dtype, shape, self.u64(), None
         if dtype not in BLOCK_FORMATS:
             known = " ".join(BLOCK_FORMATS)
             raise self.error(

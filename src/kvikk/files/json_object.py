@@ -6,10 +6,22 @@ from typing import Any
 
 from kvikk.errors import ModelError
 
+# The index of a model of a trillion weights takes a tenth of this. Parsed, JSON takes some ten
+# times its size in memory.
+_LARGEST_BYTES = 128 * 2**20
+
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``. Raises ModelError, naming the file, if there is none."""
+    """The JSON object in ``path``.
+
+    Raises ModelError, naming the file, if there is none or the file is far too large for one.
+    """
     try:
+        size_bytes = path.stat().st_size
+        if size_bytes > _LARGEST_BYTES:
+            raise ModelError(
+                f"{path}: {size_bytes >> 20} MiB of JSON; at most {_LARGEST_BYTES >> 20} are read"
+            )
         return parse_json_object(path, path.read_bytes())
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
@@ -25,7 +37,8 @@ def parse_json_object(path: Path, text: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ModelError(f"{path}: not UTF-8 text; expected a JSON object") from None
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON: {error}") from None
+        # A message may quote a number of a million digits.
+        raise ModelError(f"{path}: not valid JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path}: expected a JSON object")
     return value

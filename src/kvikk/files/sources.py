@@ -51,9 +51,11 @@ class ModelSource:
     def config(self) -> Mapping[str, Any]:
         """The configuration in the words of ``config.json``, wherever it comes from."""
         if self.is_gguf:
+            from kvikk.files.gguf import open_gguf
             from kvikk.files.gguf_config import config_from_gguf
 
-            return config_from_gguf(self.gguf)
+            is_open = "gguf" in vars(self)
+            return config_from_gguf(self.gguf if is_open else open_gguf(self.path, weights=False))
         return read_json_object(self.config_path)
 
     @property
@@ -108,6 +110,8 @@ def resolve(model: str, weights: bool = True) -> ModelSource:
 
 
 def _file(name: str, path: Path, weights: bool) -> ModelSource:
+    if path.suffix == ".safetensors" and not (path.parent / "config.json").is_file():
+        raise ModelError(f"{path}: does not say what its layers are; put its config.json beside it")
     if path.suffix == ".safetensors" or (path.name == "config.json" and weights):
         return _folder(name, path.parent, weights)
     if path.suffix == ".json" and weights:
