@@ -37,7 +37,7 @@ class KnowingDrafter:
         self._truth = truth
         self._right_of_eight = right_of_eight
 
-    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[Guess]:
+    def draft(self, tokens: Sequence[int], least_chance: float, max_tokens: int) -> list[Guess]:
         guesses = []
         for position in range(len(tokens), len(tokens) + max_tokens):
             # Behind the end of an answer anything may be guessed.

@@ -12,7 +12,7 @@ STORY = random.Random(0).choices(range(49_152), k=400)
 
 
 def guessed(lookup: PromptLookup, tokens: list[int], max_tokens: int = 7) -> list[int]:
-    return [guess.token_id for guess in lookup.draft(tokens, max_tokens)]
+    return [guess.token_id for guess in lookup.draft(tokens, 0.05, max_tokens)]
 
 
 @pytest.mark.parametrize("place", [2, 17, 150, 390])
@@ -22,7 +22,7 @@ def test_a_quotation_is_continued_as_it_was(place: int, at_once: bool) -> None:
     tokens = STORY + STORY[place - 2 : place]
     if not at_once:
         for stop in range(1, len(tokens)):
-            lookup.draft(tokens[:stop], 7)
+            lookup.draft(tokens[:stop], 0.05, 7)
     guess = guessed(lookup, tokens)
     assert guess
     assert guess == (STORY * 2)[place : place + len(guess)]
@@ -41,7 +41,7 @@ def test_before_every_guess_stand_the_tokens_that_came_last(
     for piece in [*pieces, 120]:
         stop = min(stop + piece, len(tokens))
         known = tokens[:stop]
-        guesses = lookup.draft(known, 7)
+        guesses = lookup.draft(known, 0.05, 7)
         chances = [guess.chance for guess in guesses]
         assert chances == sorted(chances, reverse=True)
         if guesses:
@@ -57,7 +57,7 @@ def test_before_every_guess_stand_the_tokens_that_came_last(
 
 def test_nothing_is_guessed_where_nothing_repeats() -> None:
     lookup = PromptLookup(400)
-    assert all(not lookup.draft(list(range(stop)), 7) for stop in range(1, 400))
+    assert all(not lookup.draft(list(range(stop)), 0.05, 7) for stop in range(1, 400))
 
 
 def test_of_two_places_the_one_with_more_in_common_is_followed_and_then_the_latest() -> None:
@@ -72,7 +72,7 @@ def test_a_text_that_turns_in_a_circle_is_guessed_beyond_its_end() -> None:
     lookup = PromptLookup(100)
     tokens = [5, 6, 7]
     for _ in range(30):
-        lookup.draft(tokens, 7)
+        lookup.draft(tokens, 0.05, 7)
         tokens.append(tokens[-3])
     expected = [tokens[-3 + i % 3] for i in range(7)]
     assert guessed(lookup, tokens) == expected
@@ -84,21 +84,21 @@ def test_a_sequence_whose_matches_are_wrong_is_guessed_less_and_one_that_repeats
     tokens: list[int] = []
     for number in range(300):  # the same two tokens, and never the same after them
         tokens += [1, 2, 100 + number, source.randrange(500, 40_000)]
-        lookup.draft(tokens, 7)
+        lookup.draft(tokens, 0.05, 7)
     tokens += [1, 2]
-    assert len(lookup.draft(tokens, 7)) <= 1
+    assert len(lookup.draft(tokens, 0.05, 7)) <= 1
     for _ in range(6):
         for token in STORY:
             tokens.append(token)
-            lookup.draft(tokens, 7)
-    assert len(lookup.draft(tokens, 7)) == 7
+            lookup.draft(tokens, 0.05, 7)
+    assert len(lookup.draft(tokens, 0.05, 7)) == 7
 
 
 def test_memory_is_bounded_and_the_latest_text_is_known() -> None:
     lookup = PromptLookup(10**9)
     source = random.Random(2)
     long = [source.randrange(49_152) for _ in range(300_000)]
-    lookup.draft(long, 7)
+    lookup.draft(long, 0.05, 7)
     tokens = long + long[-1000:-996]
     assert guessed(lookup, tokens) == long[-996 : -996 + len(guessed(lookup, tokens))] != []
     assert len(lookup._table) == 65_536

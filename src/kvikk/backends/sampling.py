@@ -46,7 +46,7 @@ def sample(
     token id, lowest first. A row's choice depends on that row alone. Raises LogitsError.
     """
     chosen: NDArray[np.int64] = np.argmax(logits, axis=1)
-    peaks = np.take_along_axis(logits, chosen[:, None], axis=1)[:, 0]
+    peaks = logits[np.arange(len(logits)), chosen]
     sound = np.isfinite(peaks)  # a NaN anywhere in a row is its argmax
     if not sound.all():
         raise LogitsError(tuple(np.flatnonzero(~sound).tolist()))

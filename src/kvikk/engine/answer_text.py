@@ -1,6 +1,8 @@
 """One answer's text as its tokens come: whole characters, cut at the first stop string."""
 
-from kvikk.text.stream import Matched, StopMatcher, StreamDecoder
+from collections.abc import Sequence
+
+from kvikk.text.stream import StopMatcher, StreamDecoder
 from kvikk.text.tokenizer import Tokenizer
 
 
@@ -9,13 +11,24 @@ class AnswerText:
 
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
         self._decoder = StreamDecoder(tokenizer)
-        self._matcher = StopMatcher(stop)
+        self._matcher = StopMatcher(stop) if stop else None
 
-    def push(self, token_id: int) -> Matched:
-        """The text that may be shown after this token, and whether a stop string ended it."""
-        return self._matcher.push(self._decoder.push((token_id,)))
+    def push(self, token_ids: Sequence[int]) -> tuple[str, int | None]:
+        """The text that may be shown after these tokens; how many there were at a stop string."""
+        if self._matcher is None:
+            return self._decoder.push(token_ids), None
+        text = ""
+        for count, token_id in enumerate(token_ids, 1):
+            matched = self._matcher.push(self._decoder.push((token_id,)))
+            text += matched.text
+            if matched.stopped:
+                return text, count
+        return text, None
 
     def finish(self) -> str:
         """All that was held back, now that nothing more can come."""
-        matched = self._matcher.push(self._decoder.finish())
+        rest = self._decoder.finish()
+        if self._matcher is None:
+            return rest
+        matched = self._matcher.push(rest)
         return matched.text if matched.stopped else matched.text + self._matcher.finish()

@@ -12,7 +12,7 @@ So an answer has the tokens it would have had, greedy or drawn, and speculation 
 of its own to keep exact.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence as Rows
 from itertools import islice
 
 import numpy as np
@@ -26,7 +26,7 @@ _UNUSABLE = -1  # no token can be chosen from the row; equal to no guess
 
 
 def choose(
-    backend: Backend, sequences: Iterable[Sequence], logits: NDArray[np.float32]
+    backend: Backend, sequences: Rows[Sequence], logits: NDArray[np.float32]
 ) -> list[list[int]]:
     """The next tokens of each sequence; none where its first row is unusable.
 
@@ -34,6 +34,9 @@ def choose(
     sound: that row comes again with the next step. An argmax is cheap, so a greedy sequence's rows
     are all looked at together; one that draws looks at a row once the guess before it was right.
     """
+    if len(logits) == len(sequences):  # no drafts
+        chosen = _sample(backend, [(sequence, 0) for sequence in sequences], logits)
+        return [[] if token == _UNUSABLE else [token] for token in chosen]
     wanted, numbers, num_rows = [], [], 0
     for sequence in sequences:
         for ahead in range(1 + len(sequence.draft) if sequence.is_greedy else 1):
@@ -42,11 +45,11 @@ def choose(
         num_rows += 1 + len(sequence.draft)
     assert num_rows == len(logits), "a row that nobody wanted"
     # Taking some rows copies them; most steps want them all.
-    chosen = iter(_sample(backend, wanted, logits if len(wanted) == num_rows else logits[numbers]))
+    taken = iter(_sample(backend, wanted, logits if len(wanted) == num_rows else logits[numbers]))
     next_tokens, row = [], 0
     for sequence in sequences:
         draft = sequence.draft
-        tokens = list(islice(chosen, 1 + len(draft) if sequence.is_greedy else 1))
+        tokens = list(islice(taken, 1 + len(draft) if sequence.is_greedy else 1))
         while len(tokens) <= len(draft) and tokens[-1] == draft[len(tokens) - 1]:
             ahead = len(tokens)
             tokens += _sample(backend, [(sequence, ahead)], logits[row + ahead, None])

@@ -7,6 +7,10 @@ here or in the scheduler; ``step`` is the one place where work is done.
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvikk.backends.base import Backend, Plan
 from kvikk.backends.sampling import LogitsError
@@ -18,7 +22,7 @@ from kvikk.engine.batching import BatchBuilder
 from kvikk.engine.chance import draw_seed
 from kvikk.engine.choosing import choose
 from kvikk.engine.requests import FinishReason, Output, Request
-from kvikk.engine.scheduler import Scheduler
+from kvikk.engine.scheduler import Scheduler, Step
 from kvikk.engine.sequence import Sequence
 from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
@@ -182,16 +186,7 @@ class Engine:
         assert self._scheduler.num_sequences == len(self._sequences), "a request is lost"
         if not step.chunks:
             return outputs
-        now_s = time.monotonic()
-        for sequence in step.admitted:
-            sequence.scheduled_s = now_s
-            self._totals["prompt_tokens"] += sequence.num_prompt_tokens
-            if self.cache.prefix_caching:
-                self._totals["prefix_query_tokens"] += sequence.num_prompt_tokens
-                self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
-        self._totals["steps"] += 1
-        self._totals["preemptions"] += len(step.preempted)
-        self._totals["computed_tokens"] += sum(step.chunks.values())
+        self._count(step)
         batch = self._batches.build(step.chunks, tuple(step.copies))
         started_s = time.perf_counter()
         try:
@@ -204,20 +199,38 @@ class Engine:
                 self._set_computed(sequence, sequence.num_computed + count)
             else:
                 answering.append(sequence)
-        if not answering:
-            return outputs
-        try:
-            next_tokens = choose(self._backend, answering, logits)
-        except Exception as error:
-            return outputs + self._fail(answering, error)
-        if self._speculation is not None and len(logits) == len(batch.token_ids):
-            self._speculation.observe(len(logits), time.perf_counter() - started_s)
+        if answering:
+            outputs += self._answer(answering, logits)
+            if self._speculation is not None and len(logits) == len(batch.token_ids):
+                self._speculation.observe(len(logits), time.perf_counter() - started_s)
+        return outputs
+
+    def _count(self, step: Step) -> None:
+        """Enter a step into the totals, and when its new requests began."""
         now_s = time.monotonic()
-        for sequence, token_ids in zip(answering, next_tokens, strict=True):
+        for sequence in step.admitted:
+            sequence.timings = replace(sequence.timings, scheduled_s=now_s)
+            self._totals["prompt_tokens"] += sequence.num_prompt_tokens
+            if self.cache.prefix_caching:
+                self._totals["prefix_query_tokens"] += sequence.num_prompt_tokens
+                self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
+        self._totals["steps"] += 1
+        self._totals["preemptions"] += len(step.preempted)
+        self._totals["computed_tokens"] += sum(step.chunks.values())
+
+    def _answer(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
+        """Choose and accept each sequence's next tokens; unusable logits end only their own."""
+        try:
+            next_tokens = choose(self._backend, sequences, logits)
+        except Exception as error:
+            return self._fail(sequences, error)
+        now_s = time.monotonic()
+        outputs = []
+        for row, (sequence, token_ids) in enumerate(zip(sequences, next_tokens, strict=True)):
             if token_ids:
                 outputs.append(self._accept(sequence, token_ids, now_s))
             else:
-                outputs += self._fail([sequence], LogitsError((len(outputs),)))
+                outputs += self._fail([sequence], LogitsError((row,)))
         return outputs
 
     def reset_cache(self) -> ResetResult:
@@ -267,26 +280,24 @@ class Engine:
         The last one's keys and values are not computed yet. Those of a wrong guess lie behind,
         where the tokens that come in its place will overwrite them.
         """
-        if sequence.first_token_s is None:
-            sequence.first_token_s = now_s
-        reason: FinishReason | None = None
-        text, num_taken = "", 0
-        for token_id in token_ids:
-            num_taken += 1
-            sequence.token_ids.append(token_id)
-            if token_id in sequence.end_token_ids:
-                reason = "stop"
+        if sequence.timings.first_token_s is None:
+            sequence.timings = replace(sequence.timings, first_token_s=now_s)
+        num_taken = min(len(token_ids), sequence.max_tokens - len(sequence.token_ids))
+        is_last = num_taken == sequence.max_tokens - len(sequence.token_ids)
+        reason: FinishReason | None = "length" if is_last else None
+        num_shown = num_taken
+        for place in range(num_taken):
+            if token_ids[place] in sequence.end_token_ids:
+                num_taken, num_shown, reason = place + 1, place, "stop"
                 break
-            if sequence.text is not None:
-                matched = sequence.text.push(token_id)
-                text += matched.text
-                if matched.stopped:
-                    sequence.text = None  # what is held back lies behind the stop string
-                    reason = "stop"
-                    break
-            if len(sequence.token_ids) == sequence.max_tokens:
-                reason = "length"
-                break
+        text = ""
+        if sequence.text is not None:
+            text, num_matched = sequence.text.push(token_ids[:num_shown])
+            if num_matched is not None:
+                num_taken, reason = num_matched, "stop"
+                sequence.text = None  # what is held back lies behind the stop string
+        new_ids = tuple(token_ids[:num_taken])
+        sequence.token_ids += new_ids
         self._totals["generated_tokens"] += num_taken
         if sequence.draft:
             self._totals["drafts"] += 1
@@ -294,14 +305,11 @@ class Engine:
             self._totals["accepted_tokens"] += num_taken - 1
             sequence.draft = []
         self._set_computed(sequence, len(sequence.token_ids) - 1)
-        new_ids = tuple(token_ids[:num_taken])
         if reason is not None:
             return self._finish(sequence, reason, new_ids, text)
         if not self._use_cache:
             self._scheduler.preempt(sequence)
-        return Output(
-            sequence.request.id, new_ids, text, None, sequence.usage(), sequence.timings()
-        )
+        return Output(sequence.request.id, new_ids, text, None, sequence.usage(), sequence.timings)
 
     def _finish(
         self,
@@ -323,7 +331,7 @@ class Engine:
             text,
             reason,
             sequence.usage(),
-            sequence.timings(time.monotonic()),
+            replace(sequence.timings, finished_s=time.monotonic()),
             error,
         )
 

@@ -28,8 +28,6 @@ _LENGTH_LIMIT = 31
 # 16 or more tokens), until the sequence has shown its own.
 _FIRST_CHANCES = (0.0, 0.0, 0.3, 0.55, 0.75, 0.9)
 _LEARNING_RATE = 1 / 16
-# What is less likely is not worth a thought.
-_LEAST_CHANCE = 0.05
 # More new tokens than this are taken in by numpy.
 _MANY_TOKENS = 64
 _WORD = 2**64 - 1
@@ -58,10 +56,10 @@ class PromptLookup:
         self._cursor = -1  # where the guessed continuation begins; -1: there is no match
         self._length = 0  # of the match
 
-    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[Guess]:
-        """What may follow ``tokens``, which are those of the call before, or more.
+    def draft(self, tokens: Sequence[int], least_chance: float, max_tokens: int) -> list[Guess]:
+        """What may follow ``tokens``, as far as the whole guess is at least that likely.
 
-        Costs O(new tokens).
+        ``tokens`` are those of the call before, or more. Costs O(new tokens).
         """
         self._take_in(tokens)
         guesses: list[Guess] = []
@@ -70,7 +68,7 @@ class PromptLookup:
         chance = 1.0
         for ahead in range(max_tokens):
             chance *= self._chances[min(self._length + ahead, _LENGTH_LIMIT).bit_length()]
-            if chance < _LEAST_CHANCE:
+            if chance < least_chance:
                 break
             place = self._cursor + ahead
             # A match may reach its own guess: then the text turns in a circle.

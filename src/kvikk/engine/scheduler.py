@@ -32,7 +32,7 @@ from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import OutOfBlocks
 from kvikk.engine.lookup import Guess
 from kvikk.engine.sequence import NO_ROW, Sequence
-from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
+from kvikk.engine.speculation import MAX_ANSWERS, MAX_DRAFT_TOKENS, Speculation
 from kvikk.shapes.blocks import most_blocks
 
 _BY_AGE = attrgetter("number")
@@ -106,10 +106,19 @@ class Scheduler:
     def schedule(self) -> Step:
         """Choose the next step's work and make room for it in the cache."""
         step = Step(self._step_tokens)
-        for sequence in [sequence for sequence in self.running if sequence.remaining == 1]:
+        prefills: list[Sequence] = []
+        at_edge: list[Sequence] = []
+        for sequence in self.running:
+            if sequence.remaining > 1:
+                prefills.append(sequence)
+            elif sequence.num_computed < sequence.room:
+                step.chunks[sequence] = 1
+            else:
+                at_edge.append(sequence)
+        step.budget -= len(step.chunks)
+        for sequence in at_edge:
             self._give(step, sequence, 1)
         self._speculate(step)
-        prefills = [sequence for sequence in self.running if sequence.remaining > 1]
         if prefills:
             shared = len(prefills) > 1 or len(self.waiting) > 0
             self._give(step, prefills[0], -(-step.budget // 2) if shared else step.budget)
@@ -128,8 +137,10 @@ class Scheduler:
         count = min(sequence.remaining - planned, most, step.budget)
         if count <= 0 or not sequence.is_running:  # it may have given way just now
             return
-        self._make_room(step, sequence, planned + count)
-        if sequence.num_computed + planned + count <= sequence.room:
+        stop = sequence.num_computed + planned + count
+        if stop > sequence.room:
+            self._make_room(step, sequence, planned + count)
+        if stop <= sequence.room:
             step.chunks[sequence] = planned + count
             step.budget -= count
         else:
@@ -141,12 +152,13 @@ class Scheduler:
         Nobody gives way to a guess, and prompts keep half of the budget.
         """
         answers = list(step.chunks)
-        if self._speculation is None or not answers:
+        if self._speculation is None or not 0 < len(answers) <= MAX_ANSWERS:
             return
         # Every sequence may want a row of logits in this step, and every guess one more.
         rows = self._max_rows - min(self.num_sequences, self._max_running)
         budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
-        drafts = [(sequence, self._guess(sequence, budget)) for sequence in answers]
+        likely = self._speculation.least_chance(len(answers))
+        drafts = [(sequence, self._guess(sequence, likely, budget)) for sequence in answers]
         chances = sorted([guess.chance for _, draft in drafts for guess in draft], reverse=True)
         left = self._speculation.num_worthwhile(len(answers), chances[: max(budget, 0)])
         least = chances[left - 1] if left else 1.0
@@ -163,13 +175,13 @@ class Scheduler:
             step.budget -= len(draft)
             left -= len(draft)
 
-    def _guess(self, sequence: Sequence, budget: int) -> list[Guess]:
+    def _guess(self, sequence: Sequence, least_chance: float, budget: int) -> list[Guess]:
         """What may follow an answer, as far as there is room for it."""
         room = sequence.max_tokens - len(sequence.token_ids) - 1
         most = min(MAX_DRAFT_TOKENS, budget, room)
         if most <= 0 or sequence.drafter is None:
             return []
-        return sequence.drafter.draft(sequence.token_ids, most)
+        return sequence.drafter.draft(sequence.token_ids, least_chance, most)
 
     def _make_room(self, step: Step, sequence: Sequence, count: int) -> None:
         """Get blocks for the next ``count`` tokens, or leave the sequence without.

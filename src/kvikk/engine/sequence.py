@@ -26,14 +26,13 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrived_s",
         "awaited",
         "awaited_tokens",
         "cached_tokens",
         "draft",
         "drafter",
         "end_token_ids",
-        "first_token_s",
+        "is_greedy",
         "keys",
         "max_tokens",
         "num_computed",
@@ -43,10 +42,10 @@ class Sequence:
         "request",
         "room",
         "row",
-        "scheduled_s",
         "seed",
         "table_changed",
         "text",
+        "timings",
         "token_ids",
     )
 
@@ -67,6 +66,7 @@ class Sequence:
         self.request = request
         self.max_tokens = max_tokens  # prompt and answer together
         self.seed = seed
+        self.is_greedy = request.generation.sampling.temperature == 0  # no chance is wanted
         self.end_token_ids = end_token_ids
         self.keys = keys  # None: nothing is shared, so nothing is named
         self.text = text
@@ -82,9 +82,7 @@ class Sequence:
         self.awaited: Sequence | None = None
         self.awaited_tokens = 0
         self.cached_tokens: int | None = None  # set once, at the first admission
-        self.arrived_s = arrived_s
-        self.scheduled_s: float | None = None
-        self.first_token_s: float | None = None
+        self.timings = Timings(arrived_s)  # replaced at each moment
 
     @property
     def remaining(self) -> int:
@@ -123,11 +121,6 @@ class Sequence:
             self.num_keyed = num_tokens
         return self.keys.keys
 
-    @property
-    def is_greedy(self) -> bool:
-        """Whether no chance is wanted."""
-        return self.request.generation.sampling.temperature == 0
-
     def uniform(self, ahead: int = 0) -> float:
         """The chance of the next token, or of one ``ahead`` of it; 0 where none is wanted."""
         return 0.0 if self.is_greedy else uniform(self.seed, self.num_generated + ahead)
@@ -135,7 +128,3 @@ class Sequence:
     def usage(self) -> Usage:
         """Tokens so far."""
         return Usage(self.num_prompt_tokens, self.cached_tokens or 0, self.num_generated)
-
-    def timings(self, finished_s: float | None = None) -> Timings:
-        """Moments so far."""
-        return Timings(self.arrived_s, self.scheduled_s, self.first_token_s, finished_s)

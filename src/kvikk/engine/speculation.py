@@ -19,6 +19,8 @@ from kvikk.engine.requests import Request
 
 # With the last known token they fill a pass of 8; beyond, each token costs its full price.
 MAX_DRAFT_TOKENS = 7
+# Beside more answers than this nothing is guessed: a pass is bound by arithmetic long before.
+MAX_ANSWERS = 16
 
 # A gain that is smaller than this share may be an error of what was measured.
 _LEAST_GAIN = 0.03
@@ -52,6 +54,11 @@ class PassCost:
         deviation = self._deviations[min(num_tokens, _MAX_PASS_TOKENS)]
         return (self._fixed_s + self._token_s * num_tokens) * deviation
 
+    def share_of_tokens(self, num_tokens: int) -> float:
+        """The part of a pass's seconds that grows with its tokens: 1 where arithmetic bounds it."""
+        grows_s = self._token_s * num_tokens
+        return grows_s / (self._fixed_s + grows_s)
+
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Learn from one pass."""
         if num_tokens > _MAX_PASS_TOKENS:
@@ -81,8 +88,8 @@ class PassCost:
 class Drafter(Protocol):
     """Guesses one sequence's next tokens."""
 
-    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[Guess]:
-        """What may follow ``tokens``, with ever smaller chances."""
+    def draft(self, tokens: Sequence[int], least_chance: float, max_tokens: int) -> list[Guess]:
+        """What may follow ``tokens``, as far as the whole guess is at least that likely."""
         ...
 
 
@@ -99,6 +106,10 @@ class Speculation:
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Learn what a pass of the backend cost."""
         self._cost.observe(num_tokens, seconds)
+
+    def least_chance(self, num_answers: int) -> float:
+        """Below this a guess is not worth a thought: half of where one more would pay by itself."""
+        return 0.5 * self._cost.share_of_tokens(num_answers)
 
     def num_worthwhile(self, num_answers: int, chances: Sequence[float]) -> int:
         """How many guesses to compute beside so many answers, the likeliest of them first."""
