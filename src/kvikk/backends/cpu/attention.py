@@ -27,12 +27,13 @@ from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
+    ITEM_MEMBER,
+    ITEM_PART,
     ITEM_PIECE,
     ITEM_PIECE_END,
     ITEM_SEQUENCE,
-    ITEM_SPLIT,
-    ITEM_TOKEN,
     ITEM_TOKENS,
+    WHOLE,
 )
 
 _tile_scores = pointer_call(5, num_facts=1)
@@ -64,7 +65,7 @@ def seen_bytes(num_queries):
 
 
 def head_partial_bytes(head_dim: int, num_queries: int) -> int:
-    """A split token's piece of one KV head; see ``head_partial``."""
+    """A part of a token's context, of one KV head; see ``head_partial``."""
     return int(seen_bytes.py_func(num_queries)) + 4 * num_queries * head_dim
 
 
@@ -99,16 +100,16 @@ def _hide_slots(scores, low, high):
 def attend(model, layer, group, queries_address, item, kv_head, scratch):
     """One item of attention work for one KV head: its tokens against its pieces.
 
-    Writes finished rows to the model's ``attention``, or, of an item that is split between threads,
-    each piece to ``partials``. ``scratch`` is the thread's own:
+    Writes finished rows to the model's ``attention``, or, where it is only a part of the tokens'
+    context, to ``partials``. ``scratch`` is the thread's own:
 
         queries [item rows][words] | totals [item rows][head_dim] | seen [item rows][2]
         scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2]
         addresses of sub-blocks
     """
     positions = int32s(model.positions, model.num_tokens)
-    first_token, num_tokens = item[ITEM_TOKEN], item[ITEM_TOKENS]
-    split = item[ITEM_SPLIT] != 0
+    num_tokens = item[ITEM_TOKENS]
+    tokens = int64s(group.members + item[ITEM_MEMBER] * 8, num_tokens)
     table = int32s(
         group.tables + item[ITEM_SEQUENCE] * group.table_columns * 4, group.table_columns
     )
@@ -126,17 +127,18 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
     address_list = piece_seen + MAX_TILE_ROWS * 8
     addresses = int64s(address_list, _SUB_BLOCKS_PER_PIECE + LOOKAHEAD)
 
-    for token in range(num_tokens):
-        source = queries_address + (first_token + token) * layer.num_heads * words * 4
+    for index in range(num_tokens):
+        source = queries_address + tokens[index] * layer.num_heads * words * 4
         source += kv_head * num_queries * words * 4
         count = num_queries * words
-        copy_words(source, queries + token * count * 4, count)
+        copy_words(source, queries + index * count * 4, count)
     clear_words(totals, num_rows * head_dim)
     for row in range(num_rows):
         seen = float32s(seen_at + row * 8, 2)
         seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
 
-    last_position = np.int64(positions[first_token + num_tokens - 1])
+    # Whoever shares the item sees all of its pieces; of one sequence, the last token sees most.
+    last_slot = min(item[ITEM_PIECE_END] * PIECE_SLOTS, positions[tokens[num_tokens - 1]] + 1) - 1
     for piece in range(item[ITEM_PIECE], item[ITEM_PIECE_END]):
         start = piece * PIECE_SLOTS
         _list_sub_blocks(
@@ -145,15 +147,17 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
             table,
             kv_head,
             piece * _SUB_BLOCKS_PER_PIECE,
-            last_position // SUB_BLOCK_SLOTS,
+            last_slot // SUB_BLOCK_SLOTS,
         )
         row = 0
         while row < num_rows:
             is_wide = num_rows - row >= layer.wide_rows
             rows = layer.wide_rows if is_wide else layer.narrow_rows
             # The sub-blocks that any row of the tile sees.
-            low_position = np.int64(positions[first_token + row // num_queries])
-            high_position = np.int64(positions[first_token + (row + rows - 1) // num_queries])
+            low_position = high_position = np.int64(positions[tokens[row // num_queries]])
+            for index in range(row // num_queries + 1, (row + rows - 1) // num_queries + 1):
+                low_position = min(low_position, positions[tokens[index]])
+                high_position = max(high_position, positions[tokens[index]])
             low = max(low_position + 1 - group.window, 0) if group.window > 0 else 0
             first_slot = max(low - start, 0)
             end_slot = min(high_position + 1 - start, PIECE_SLOTS)
@@ -180,7 +184,7 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                     )
                     cap_row(row_scores, np.float32(layer.score_cap))
             for index in range(rows):
-                position = np.int64(positions[first_token + (row + index) // num_queries])
+                position = np.int64(positions[tokens[(row + index) // num_queries]])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0
                 offset = start + first * SUB_BLOCK_SLOTS
                 _hide_slots(
@@ -202,24 +206,23 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
             )
             row += rows
 
-    if split:
-        slot = int64s(model.partial_slots, model.num_tokens * model.num_groups)[
-            layer.group * model.num_tokens + first_token
-        ]
-        slot += item[ITEM_PIECE] - first_piece(np.int64(positions[first_token]), group.window)
-        partial = head_partial(model, layer, slot, kv_head)
-        copy_words(seen_at, partial, 2 * num_queries)
-        copy_words(totals, partial + seen_bytes(num_queries), num_queries * head_dim)
-        return
-    for row in range(num_rows):
-        token = first_token + row // num_queries
-        head = kv_head * num_queries + row % num_queries
-        output = model.attention + (token * layer.num_heads + head) * head_dim * 4
-        finish_row(
-            float32s(seen_at + row * 8, 2),
-            float32s(totals + row * head_dim * 4, head_dim),
-            float32s(output, head_dim),
-        )
+    for index in range(num_tokens):
+        token, row = tokens[index], index * num_queries
+        seen, total = seen_at + row * 8, totals + row * head_dim * 4
+        if item[ITEM_PART] != WHOLE:
+            first_part = int64s(model.parts + (layer.group * model.num_tokens + token) * 16, 1)[0]
+            partial = head_partial(model, layer, first_part + item[ITEM_PART], kv_head)
+            copy_words(seen, partial, 2 * num_queries)
+            copy_words(total, partial + seen_bytes(num_queries), num_queries * head_dim)
+            continue
+        output = model.attention + (token * layer.num_heads + kv_head * num_queries) * head_dim * 4
+        for query in range(num_queries):
+            offset = query * head_dim * 4
+            finish_row(
+                float32s(seen + query * 8, 2),
+                float32s(total + offset, head_dim),
+                float32s(output + offset, head_dim),
+            )
 
 
 @inner
@@ -229,14 +232,14 @@ def first_piece(position, window):
 
 
 @inner
-def head_partial(model, layer, slot, kv_head):
-    """Where a split token's piece lies, of the query heads that read one KV head.
+def head_partial(model, layer, part, kv_head):
+    """Where a part of a token's context lies, of the query heads that read one KV head.
 
     [queries] pairs (largest score, sum of weights), then the sums of values [queries][head_dim].
     """
     num_queries = layer.num_heads // layer.num_kv_heads
     num_bytes = seen_bytes(num_queries) + num_queries * layer.head_dim * 4
-    return model.partials + (slot * layer.num_kv_heads + kv_head) * num_bytes
+    return model.partials + (part * layer.num_kv_heads + kv_head) * num_bytes
 
 
 @inner

@@ -4,17 +4,16 @@ import numpy as np
 
 from kvikk.backends.cpu.attention import (
     NOTHING_SEEN,
-    PIECE_SLOTS,
     SUB_BLOCK_SLOTS,
     finish_row,
-    first_piece,
     head_partial,
     seen_bytes,
     tile_join,
 )
 from kvikk.backends.cpu.attention_plain import bfloat_of_float
 from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, uint16s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int64s, uint16s
+from kvikk.backends.cpu.records import WHOLE
 from kvikk.backends.cpu.rows import norm_row
 
 
@@ -85,33 +84,31 @@ def store_key_value(layer, block, slot, kv_head, key, value):
 
 
 @inner
-def attention_row(model, layer, group, token, scratch):
-    """The address of a token's finished attention row; a split token's pieces are joined first."""
+def attention_row(model, layer, token, scratch):
+    """The address of a token's finished attention row; parts of it are joined first."""
     width = layer.num_heads * layer.head_dim
-    slots = int64s(model.partial_slots, model.num_groups * model.num_tokens)
-    slot = slots[layer.group * model.num_tokens + token]
-    if slot < 0:
+    parts = int64s(model.parts + (layer.group * model.num_tokens + token) * 16, 2)
+    first_part, num_parts = parts[0], parts[1]
+    if num_parts == WHOLE:
         return model.attention + token * width * 4
-    position = np.int64(int32s(model.positions, model.num_tokens)[token])
-    num_pieces = position // PIECE_SLOTS + 1 - first_piece(position, group.window)
     num_queries, head_bytes = layer.num_heads // layer.num_kv_heads, layer.head_dim * 4
     clear_words(scratch, width)
     seen_at = scratch + width * 4
     for head in range(layer.num_heads):
         seen = float32s(seen_at + head * 8, 2)
         seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
-    for piece in range(num_pieces):
+    for part in range(first_part, first_part + num_parts):
         for head in range(0, layer.num_heads, layer.narrow_rows):
             query = head % num_queries
-            partial = head_partial(model, layer, slot + piece, head // num_queries)
-            piece_totals = partial + seen_bytes(num_queries) + query * head_bytes
+            partial = head_partial(model, layer, part, head // num_queries)
+            part_totals = partial + seen_bytes(num_queries) + query * head_bytes
             tile_join(
                 layer.narrow_join,
                 (
                     seen_at + head * 8,
                     scratch + head * head_bytes,
                     partial + query * 8,
-                    piece_totals,
+                    part_totals,
                 ),
             )
     for head in range(layer.num_heads):

@@ -7,26 +7,11 @@ nothing. The cost at one token is about a microsecond.
 import numpy as np
 from numba import int64
 
-from kvikk.backends.cpu.attention import MAX_ITEM_TOKENS, PIECE_SLOTS, SUB_BLOCK_SLOTS, first_piece
+from kvikk.backends.cpu.attention import SUB_BLOCK_SLOTS
+from kvikk.backends.cpu.items import list_items
 from kvikk.backends.cpu.jit import entry, inner, table_of
 from kvikk.backends.cpu.raw import clear_words, int32s, int64s
-from kvikk.backends.cpu.records import (
-    GROUP,
-    ITEM_FIELDS,
-    ITEM_PIECE,
-    ITEM_PIECE_END,
-    ITEM_SEQUENCE,
-    ITEM_SPLIT,
-    ITEM_TOKEN,
-    ITEM_TOKENS,
-    MODEL,
-)
-
-# Of a step with no more single-token sequences than this, contexts are split between threads.
-MAX_SPLIT_SEQUENCES = 8
-# Below this many tokens in a step, attention is cut finer, so that no thread waits for another.
-_MANY_TOKENS = 128
-_FEW_ITEM_TOKENS = 4
+from kvikk.backends.cpu.records import GROUP, MODEL
 
 PROBLEMS = (
     "",
@@ -94,51 +79,6 @@ def _tables_are_sound(group, positions, sequences, block_size):
 
 
 @inner
-def _add_item(group, token, num_tokens, sequence, piece, piece_end, split):
-    item = int64s(group.items + group.num_items * ITEM_FIELDS * 8, ITEM_FIELDS)
-    item[ITEM_TOKEN], item[ITEM_TOKENS], item[ITEM_SEQUENCE] = token, num_tokens, sequence
-    item[ITEM_PIECE], item[ITEM_PIECE_END], item[ITEM_SPLIT] = piece, piece_end, split
-    group.num_items += 1
-
-
-@inner
-def _list_items(model, group, positions, sequences, partial_slots):
-    """Cut one group's attention into items, the last and longest of a sequence first.
-
-    ``partial_slots`` gets each token's first slot for pieces, or -1 if it is not split.
-    """
-    group.num_items = 0
-    for token in range(len(positions)):
-        partial_slots[token] = -1
-    num_single = 0
-    for token in range(len(positions)):
-        opens = token == 0 or sequences[token] != sequences[token - 1]
-        closes = token + 1 == len(positions) or sequences[token + 1] != sequences[token]
-        num_single += 1 if opens and closes else 0
-    item_tokens = MAX_ITEM_TOKENS if len(positions) >= _MANY_TOKENS else _FEW_ITEM_TOKENS
-    num_split = 0
-    end = len(positions)
-    while end > 0:
-        start = end - 1
-        sequence = np.int64(sequences[start])
-        while start > 0 and end - start < item_tokens and sequences[start - 1] == sequence:
-            start -= 1
-        is_first = start == 0 or sequences[start - 1] != sequence
-        is_last = end == len(positions) or sequences[end] != sequence
-        first = first_piece(np.int64(positions[start]), group.window)
-        piece_end = np.int64(positions[end - 1]) // PIECE_SLOTS + 1
-        single = end - start == 1 and is_first and is_last
-        if single and num_single <= MAX_SPLIT_SEQUENCES and piece_end - first > 1:
-            partial_slots[start] = num_split * model.max_pieces
-            num_split += 1
-            for piece in range(piece_end - 1, first - 1, -1):
-                _add_item(group, start, 1, sequence, piece, piece + 1, 1)
-        else:
-            _add_item(group, start, end - start, sequence, first, piece_end, 0)
-        end = start
-
-
-@inner
 def _list_runs(model, positions, sequences):
     """Where runs of tokens of one sequence in one sub-block begin, and where the last ends."""
     runs = int64s(model.runs, len(positions) + 1)
@@ -187,13 +127,11 @@ def prepare(
     model.num_logits = len(logits_rows)
     model.token_ids, model.positions = token_ids.ctypes.data, positions.ctypes.data
     model.sequences, model.logits_rows = sequences.ctypes.data, logits_rows.ctypes.data
-    slots = int64s(model.partial_slots, len(groups) * len(positions))
     for index in range(len(groups)):
         group = groups[index]
         if not _tables_are_sound(group, positions, sequences, block_size):
             return BAD_TABLE
-        first = index * len(positions)
-        _list_items(model, group, positions, sequences, slots[first : first + len(positions)])
+        list_items(model, group, index, positions, sequences, logits_rows, block_size)
     _list_runs(model, positions, sequences)
     clear_words(model.counters, model.num_counters * 16)
     return SOUND

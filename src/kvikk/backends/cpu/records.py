@@ -39,8 +39,12 @@ LAYER = _record(
 )
 ACTIVATED, SILU, GELU_TANH, GELU = range(4)
 
-# One cache group. ``items`` is where its attention work is listed.
-GROUP = _record("window num_blocks tables table_columns items num_items")  # * last four
+# One cache group. ``items`` is where its attention work is listed, ``members`` the tokens of items:
+# all tokens in order, then those that share an item though they are no neighbours.
+GROUP = _record(
+    "window num_blocks items members"
+    " tables table_columns num_items num_members num_parts"  # * this line
+)
 
 # One rotation: its angles' cosines, then sines, times ``stretch``, for each token of the step.
 ROTATION = _record("inverse_frequencies num_angles rotations", "stretch")
@@ -55,7 +59,7 @@ MODEL = _record(
     " position_embedding final_norm are_layer_norms"
     " hidden delta projections feed_forward feed_forward_bytes up_projections attention queries"
     " integers scales dense"
-    " partials partial_slots max_pieces runs"
+    " partials parts max_parts runs"
     " private private_bytes private_integers private_scales private_dense private_row"
     " private_queries private_attention"
     " meeting counters num_counters"
@@ -65,6 +69,16 @@ MODEL = _record(
 
 EMBEDDING_INTEGERS, EMBEDDING_F32, EMBEDDING_F16, EMBEDDING_BF16 = range(4)
 
-# Attention work: some tokens of one sequence against some pieces of its context.
-ITEM_FIELDS = 6
-ITEM_TOKEN, ITEM_TOKENS, ITEM_SEQUENCE, ITEM_PIECE, ITEM_PIECE_END, ITEM_SPLIT = range(ITEM_FIELDS)
+# Attention work: tokens ``members[ITEM_MEMBER …]`` against some pieces of a sequence's context; see
+# ``items``. It is a part of these tokens' context, or the whole of it.
+ITEM_FIELDS = 7
+(
+    ITEM_MEMBER,
+    ITEM_TOKENS,
+    ITEM_SEQUENCE,
+    ITEM_PIECE,
+    ITEM_PIECE_END,
+    ITEM_PART,
+    ITEM_WANTED,
+) = range(ITEM_FIELDS)
+WHOLE = -1

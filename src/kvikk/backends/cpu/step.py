@@ -34,8 +34,7 @@ from kvikk.backends.cpu.records import (
     GATE_UP,
     GROUP,
     ITEM_FIELDS,
-    ITEM_TOKEN,
-    ITEM_TOKENS,
+    ITEM_WANTED,
     JOB,
     LAYER,
     MODEL,
@@ -153,7 +152,7 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
     index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
     if kind == ATTENTION_OUTPUT:
         layer = layers[index]
-        return attention_row(model, layer, groups[layer.group], token, scratch)
+        return attention_row(model, layer, token, scratch)
     if kind == DOWN:
         layer = layers[index]
         offset = row_number * model.feed_forward_bytes
@@ -205,16 +204,12 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch):
     """
     layer = layers[index]
     group = groups[layer.group]
-    logits_rows = int32s(model.logits_rows, model.num_logits)
     counter = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
     task = atomic_add(counter, 1)
     while task < group.num_items * layer.num_kv_heads:
         number, kv_head = task % group.num_items, task // group.num_items
         item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
-        wanted = not is_last
-        for token in logits_rows if is_last else logits_rows[:0]:
-            wanted = wanted or 0 <= token - item[ITEM_TOKEN] < item[ITEM_TOKENS]
-        if wanted:
+        if item[ITEM_WANTED] or not is_last:
             attend(model, layer, group, queries, item, kv_head, scratch)
         task = atomic_add(counter, 1)
 

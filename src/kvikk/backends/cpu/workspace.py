@@ -12,9 +12,9 @@ from kvikk.backends.cpu.attention import (
     head_partial_bytes,
     scratch_bytes,
 )
-from kvikk.backends.cpu.batch import MAX_SPLIT_SEQUENCES
 from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.cpu.facts import row_tiles
+from kvikk.backends.cpu.items import max_parts
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import (
     PlacedProduct,
@@ -126,7 +126,7 @@ class Workspace:
             "integers": 2 * widths.inputs,
             "scales": 2 * widths.inputs // 32 * 16,
             "runs": 8,
-            "partial_slots": 8 * len(plan.groups),
+            "parts": 16 * len(plan.groups),
         }
         if any(layer.gate_up_are_separate for layer in self._weights.layers):
             row_bytes["up_projections"] = 4 * widths.feed_forward
@@ -141,10 +141,12 @@ class Workspace:
             a.num_kv_heads * head_partial_bytes(a.head_dim, a.num_heads // a.num_kv_heads)
             for a in attentions
         )
-        self._place("partials", MAX_SPLIT_SEQUENCES * max_pieces * partial_bytes)
-        items = tokens + MAX_SPLIT_SEQUENCES * max_pieces
+        self._max_parts = max_parts(max_pieces, plan.max_batch_sequences)
+        self._place("partials", self._max_parts * partial_bytes)
+        items = tokens + self._max_parts
         for index in range(len(plan.groups)):
             self._place(f"items {index}", items * ITEM_FIELDS * 8)
+            self._place(f"members {index}", 2 * tokens * 8)
         self._num_counters = self._num_jobs + len(decoder.layers)
         self._place("counters", self._num_counters * COUNTER_BYTES)
         self._place("meeting", MEETING_BYTES)
@@ -227,7 +229,7 @@ class Workspace:
         row["hidden_size"], row["hidden_width"] = decoder.hidden_size, widths.hidden
         row["query_width"], row["projection_width"] = widths.queries, widths.projections
         row["feed_forward_bytes"] = 4 * widths.feed_forward
-        row["max_pieces"] = -(-self._plan.max_context_tokens // PIECE_SLOTS)
+        row["max_parts"] = self._max_parts
         row["quantize"], row["sum_of_squares"] = kernels.quantize, kernels.sum_of_squares
         row["final_norm"] = self._weights.norm_address(decoder.final_norm)
         row["are_layer_norms"] = decoder.final_norm.bias is not None
@@ -356,6 +358,7 @@ class Workspace:
             row["window"] = group.window_tokens or 0
             row["num_blocks"] = self._plan.num_blocks[index]
             row["items"] = self._address(f"items {index}")
+            row["members"] = self._address(f"members {index}")
         return table
 
     def _rotation_table(self) -> Table:
