@@ -87,3 +87,127 @@ def _bandwidth_line(model: str, entries: Mapping[str, Entry]) -> str | None:
         f"{decoded['weight_bytes'] / 1e6:.1f} MB of weights a token, {used / 1e9:.1f} GB/s: "
         f"{100 * used / bandwidth:.0f} % of it."
     )
+
+
+def conversation_table(entries: Mapping[str, Entry]) -> str:
+    """A row a server; ours first, then by total time."""
+    rows = []
+    order = sorted(
+        entries,
+        key=lambda name: (name not in OURS, -entries[name]["turns"], entries[name]["total_s"]),
+    )
+    for name in order:
+        entry = entries[name]
+        turns = f", {entry['turns']} turns only" if entry["turns"] != 10 else ""
+        errors = f", errors: {entry['errors']}" if entry["errors"] else ""
+        rows.append(
+            [
+                f"{name}{turns}{errors}",
+                f"{entry['total_s']:.1f}",
+                f"{entry['output_tokens_per_s']:.0f}",
+                _pair(entry["first_turn_ttft_s"]),
+                _pair(entry["later_turns_ttft_s"]),
+                _reused(entry),
+                _cold_and_warm(entry),
+                f"{entry['start_s']:.1f}",
+            ]
+        )
+    header = [
+        "server",
+        "total, s",
+        "output tokens/s",
+        "first token, turn 1, s (mean / p95)",
+        "later turns, s (mean / p95)",
+        "prompt tokens reused",
+        "4,000-token prompt, cold / warm, s",
+        "start, s",
+    ]
+    return markdown(header, rows)
+
+
+def _cold_and_warm(entry: Entry) -> str:
+    cold_s, warm_s = entry["cold_ttft_s"], entry["warm_ttft_s"]
+    return f"{cold_s:.2f} / {warm_s:.3f}, {cold_s / warm_s:.0f}x"
+
+
+def _pair(mean_and_p95: Sequence[float] | None) -> str:
+    return "-" if mean_and_p95 is None else " / ".join(f"{value:.2f}" for value in mean_and_p95)
+
+
+def _reused(entry: Entry) -> str:
+    if entry["cached_tokens"] is None or not entry["prompt_tokens"]:
+        return "-"
+    share = 100 * entry["cached_tokens"] / entry["prompt_tokens"]
+    return f"{entry['cached_tokens']:,} of {entry['prompt_tokens']:,} ({share:.0f} %)"
+
+
+def growth_tables(entries: Mapping[str, Entry]) -> str:
+    """A table an entry: milliseconds, and what they come to a token."""
+    parts = []
+    for name, entry in entries.items():
+        model, _, kind = name.partition(", ")
+        what, unit = {
+            "context": ("tokens of context", "ms a token"),
+            "batch": ("streams", "ms a step"),
+            "prompt": ("tokens of the prompt", "ms to the first token"),
+        }[kind]
+        rows = []
+        for size, values in entry["ms"].items():
+            row = [
+                f"{int(size):,}",
+                f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})",
+            ]
+            if kind != "context":
+                row.append(f"{median(values) / int(size):.3f}")
+            rows.append(row)
+        header = [what, unit] + (["ms a token"] if kind != "context" else [])
+        rounds = len(next(iter(entry["ms"].values())))
+        parts.append(
+            f"{model}, median of {rounds} rounds (lowest to highest). {_conditions(entry)}.\n\n"
+            + markdown(header, rows)
+        )
+    return "\n\n".join(parts)
+
+
+def footprint_tables(entries: Mapping[str, Entry]) -> str:
+    """Starts, then memory."""
+    started = {name: entry for name, entry in entries.items() if "later_s" in entry}
+    filled = {name: entry for name, entry in entries.items() if "planned" in entry}
+    parts = []
+    if started:
+        rows = [
+            [
+                name.partition(", ")[0],
+                f"{entry['first_s']:.1f}",
+                _spread(entry["later_s"]),
+            ]
+            for name, entry in started.items()
+        ]
+        header = ["model", "first start, compiling, s", "later starts, s, median"]
+        parts.append(_conditions(next(iter(started.values()))) + ".\n\n" + markdown(header, rows))
+    if filled:
+        rows = [_memory_row(name.partition(", ")[0], entry) for name, entry in filled.items()]
+        header = ["model", "planned, MiB", "resident at rest, MiB", "all blocks written, MiB"]
+        parts.append(_conditions(next(iter(filled.values()))) + ".\n\n" + markdown(header, rows))
+    return "\n\n".join(parts)
+
+
+def _memory_row(model: str, entry: Entry) -> list[str]:
+    planned = ", ".join(f"{name} {_mib(size)}" for name, size in entry["planned"].items())
+    moments = [
+        f"{_mib(entry[moment]['own'])} + {_mib(entry[moment]['mapped'])} of mapped files"
+        for moment in ("at_rest", "under_load")
+    ]
+    return [model, f"{planned}: {_mib(sum(entry['planned'].values()))}", *moments]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f}"
+
+
+def _conditions(entry: Entry) -> str:
+    return f"{entry['cpu']}, {entry['threads']} threads, {entry['date']}"
