@@ -29,7 +29,9 @@ class BatchBuilder:
         self._positions = np.zeros(plan.max_batch_tokens, np.int32)
         self._sequence_rows = np.zeros(plan.max_batch_tokens, np.int32)
         self._logits_rows = np.zeros(plan.max_batch_sequences, np.int32)
-        self._counting = np.arange(plan.max_context_tokens + 1, dtype=np.int32)
+        # Positions of a sequence and rows of a batch are both cut from it.
+        longest = max(plan.max_context_tokens, plan.max_batch_tokens) + 1
+        self._counting = np.arange(longest, dtype=np.int32)
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
         """The next ``count`` tokens of each sequence; logits from the last known token on."""
