@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvikk.files.quantization import BLOCK_FORMATS, dequantize
 from kvikk.files.tensors import Tensor
@@ -82,6 +81,14 @@ class Shape:
     activation: Activation = "silu"
     rich: bool = False  # norms of queries and keys, norms behind both halves, a scaled embedding
     tied: bool = True
+    biased: bool = False  # every matrix but the head
+    gated: bool = True
+    layer_norms: bool = False  # and learned positions, none of them rotated
+    norms_behind_only: bool = False  # and queries and keys normed whole
+    score_cap: float | None = None
+    logit_cap: float | None = None
+    rotated: tuple[int | None, ...] = ()  # dimensions of each layer's rotation; all where empty
+    stretch: float = 1.0
 
 
 def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
@@ -93,13 +100,27 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
         order = rng.permutation(rows) if permuted else None
         return Matrix(random_tensor(dtype, rows, columns, rng, name), order)
 
-    def norm(size: int, scale: float = 1.0) -> Norm:
-        return Norm((scale * rng.uniform(0.5, 1.5, size)).astype(np.float32))
+    def biased(one: Matrix) -> Matrix:
+        bias = rng.normal(size=one.rows).astype(np.float32) if shape.biased else None
+        return replace(one, bias=bias)
 
-    def layer(window: int | None) -> DecoderLayer:
+    def norm(size: int, scale: float = 1.0) -> Norm:
+        weight = (scale * rng.uniform(0.5, 1.5, size)).astype(np.float32)
+        if not shape.layer_norms:
+            return Norm(weight)
+        return Norm(weight, (scale * rng.normal(size=size)).astype(np.float32))
+
+    def rotation(number: int, base: float) -> Rotation | None:
+        dimensions = shape.rotated[number] if shape.rotated else shape.head_dim // 2 * 2
+        if shape.layer_norms or dimensions is None:
+            return None
+        half = dimensions // 2
+        frequencies = (base ** (-np.arange(half) / half)).astype(np.float32)
+        return Rotation(dimensions, frequencies, shape.stretch)
+
+    def layer(number: int, window: int | None) -> DecoderLayer:
         query, key, value, output, gate, up, down, _ = shape.dtypes
         queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        half = shape.head_dim // 2
         base = 10_000.0 if window is None else 1_000.0
         attention = Attention(
             num_heads=shape.num_heads,
@@ -107,29 +128,39 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
             head_dim=shape.head_dim,
             window_tokens=window,
             scale=0.25 / shape.head_dim,
-            rotation=Rotation(2 * half, (base ** (-np.arange(half) / half)).astype(np.float32)),
-            query=matrix(query, queries, shape.hidden_size, permuted=True),
-            key=matrix(key, keys, shape.hidden_size, permuted=True),
-            value=matrix(value, keys, shape.hidden_size),
-            output=matrix(output, shape.hidden_size, queries),
-            query_norm=norm(shape.head_dim, 4) if shape.rich else None,
-            key_norm=norm(shape.head_dim, 4) if shape.rich else None,
+            rotation=rotation(number, base),
+            query=biased(matrix(query, queries, shape.hidden_size, permuted=True)),
+            key=biased(matrix(key, keys, shape.hidden_size, permuted=True)),
+            value=biased(matrix(value, keys, shape.hidden_size)),
+            output=biased(matrix(output, shape.hidden_size, queries)),
+            score_cap=shape.score_cap,
         )
+        if shape.rich:
+            attention = replace(
+                attention, query_norm=norm(shape.head_dim, 4), key_norm=norm(shape.head_dim, 4)
+            )
+        if shape.norms_behind_only:
+            attention = replace(attention, query_norm=norm(queries, 4), key_norm=norm(keys, 4))
         network = FeedForward(
             shape.activation,
-            gate=matrix(gate, shape.feed_forward_size, shape.hidden_size),
-            up=matrix(up, shape.feed_forward_size, shape.hidden_size),
-            down=matrix(down, shape.hidden_size, shape.feed_forward_size),
+            gate=(
+                biased(matrix(gate, shape.feed_forward_size, shape.hidden_size))
+                if shape.gated
+                else None
+            ),
+            up=biased(matrix(up, shape.feed_forward_size, shape.hidden_size)),
+            down=biased(matrix(down, shape.hidden_size, shape.feed_forward_size)),
         )
         # Small norms keep every product's results near 1, whatever the width.
         inner = 0.3 / np.sqrt(shape.hidden_size)
+        before, behind = not shape.norms_behind_only, shape.rich or shape.norms_behind_only
         return DecoderLayer(
-            attention_norm=norm(shape.hidden_size, 3 * inner),
+            attention_norm=norm(shape.hidden_size, 3 * inner) if before else None,
             attention=attention,
-            feed_forward_norm=norm(shape.hidden_size, 3 * inner),
+            feed_forward_norm=norm(shape.hidden_size, 3 * inner) if before else None,
             feed_forward=network,
-            attention_post_norm=norm(shape.hidden_size) if shape.rich else None,
-            feed_forward_post_norm=norm(shape.hidden_size) if shape.rich else None,
+            attention_post_norm=norm(shape.hidden_size) if behind else None,
+            feed_forward_post_norm=norm(shape.hidden_size) if behind else None,
         )
 
     head_dtype = shape.dtypes[-1]
@@ -154,10 +185,12 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
         norm_epsilon=1e-5,
         embedding=embedding,
         embedding_scale=1.5 if shape.rich else 1.0,
-        layers=tuple(layer(window) for window in shape.windows),
+        layers=tuple(layer(number, window) for number, window in enumerate(shape.windows)),
         final_norm=norm(shape.hidden_size, 1 / np.sqrt(shape.hidden_size)),
         head=head,
         shape=ModelShape("random", caches, 2048),
+        position_embedding=matrix("F16", 2048, shape.hidden_size) if shape.layer_norms else None,
+        logit_cap=shape.logit_cap,
     )
 
 
@@ -170,8 +203,8 @@ def in_float32(decoder: Decoder) -> Decoder:
         if tensor.name not in done:
             values = dequantize(tensor)
             data = values.view(np.uint8).reshape(-1)
-            done[tensor.name] = Matrix(
-                Tensor(tensor.name, "F32", tensor.shape, data), matrix.row_order
+            done[tensor.name] = replace(
+                matrix, tensor=Tensor(tensor.name, "F32", tensor.shape, data)
             )
         return done[tensor.name]
 
@@ -187,7 +220,10 @@ def in_float32(decoder: Decoder) -> Decoder:
                 output=plain(attention.output),
             ),
             feed_forward=replace(
-                network, gate=plain(network.gate), up=plain(network.up), down=plain(network.down)
+                network,
+                gate=network.gate and plain(network.gate),
+                up=plain(network.up),
+                down=plain(network.down),
             ),
         )
 

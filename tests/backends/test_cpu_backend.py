@@ -63,8 +63,23 @@ def test_logits_are_the_references_for_every_head_shape(
     [
         Shape(windows=(48, None, 300), rich=True, activation="gelu_tanh"),
         Shape(hidden_size=80, feed_forward_size=72, vocabulary_size=37, tied=False),
+        Shape(biased=True),
+        Shape(layer_norms=True, biased=True, gated=False, activation="gelu_tanh", hidden_size=80),
+        Shape(gated=False, activation="gelu", feed_forward_size=72),
+        Shape(windows=(48, None), rich=True, biased=True, score_cap=0.5, logit_cap=1.5),
+        Shape(norms_behind_only=True, windows=(None, 48)),
+        Shape(windows=(None,) * 3, rotated=(None, 16, 32), stretch=1.3),
     ],
-    ids=["windows, norms, gelu", "odd sizes, untied head"],
+    ids=[
+        "windows, norms, gelu",
+        "odd sizes, untied head",
+        "biases",
+        "layer norms, learned positions, no gate",
+        "exact gelu, no gate",
+        "caps",
+        "norms behind only",
+        "some rotated in part, some not",
+    ],
 )
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
 def test_logits_are_the_references_for_every_kind_of_layer(shape: Shape, kv_dtype: str) -> None:

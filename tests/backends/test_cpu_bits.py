@@ -1,5 +1,7 @@
 """The same prompt gives the same bits: alone or in company, in any chunks, cold or after a hit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -117,9 +119,21 @@ def test_real_models_give_the_same_bits(name: str) -> None:
     check_all(load_decoder(resolve(name)), tokens)
 
 
-@pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
-def test_random_models_give_the_same_bits(kv_dtype: str) -> None:
-    dtypes = ("Q5_0", "Q5_0", "Q8_0", "Q4_K", "Q5_0", "Q5_0", "Q6_K", "Q8_0")
-    shape = Shape(hidden_size=256, feed_forward_size=256, windows=(48, None, 300), dtypes=dtypes)
+MIXED = ("Q5_0", "Q5_0", "Q8_0", "Q4_K", "Q5_0", "Q5_0", "Q6_K", "Q8_0")
+WIDE = Shape(hidden_size=256, feed_forward_size=256, windows=(48, None, 300), dtypes=MIXED)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kv_dtype"),
+    [
+        (WIDE, "f32"),
+        (WIDE, "bf16"),
+        (replace(WIDE, layer_norms=True, biased=True, gated=False, activation="gelu"), "bf16"),
+        (replace(WIDE, rich=True, biased=True, score_cap=0.5, logit_cap=1.5), "f32"),
+        (replace(WIDE, norms_behind_only=True, rotated=(None, 16, 32), stretch=1.3), "bf16"),
+    ],
+    ids=["f32", "bf16", "layer norms, no gate", "biases and caps", "norms behind, part turned"],
+)
+def test_random_models_give_the_same_bits(shape: Shape, kv_dtype: str) -> None:
     tokens = np.random.default_rng(3).integers(0, 101, 600).tolist()
     check_all(random_decoder(shape), tokens, kv_dtype)
