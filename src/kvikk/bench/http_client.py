@@ -93,7 +93,7 @@ class HttpClient:
         reader, writer = await self._connect()
         try:
             writer.write(self._head(method, path, body) + (body or b""))
-            parser = _ResponseParser(sink)
+            parser = ResponseParser(sink)
             while not parser.is_done:
                 try:
                     async with asyncio.timeout(self._timeout_s):
@@ -130,7 +130,7 @@ class HttpClient:
         return f"{head}\r\n".encode()
 
 
-class _ResponseParser:
+class ResponseParser:
     """Takes a response's bytes as they come; the body goes where ``sink`` says.
 
     A body ends by its length, by a last chunk, or with the connection.

@@ -14,7 +14,7 @@ from kvikk.bench.phases import (
     measure_phases,
 )
 from kvikk.bench.timing import Progress, TimingReport, measure_timing, positions_to_compute
-from kvikk.bench.words import text_of
+from kvikk.bench.words import PROSE, text_of
 from kvikk.errors import RequestError
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.shapes.families import read_shape
@@ -110,8 +110,10 @@ class _Prompts:
             )
 
     def token_ids(self, num_tokens: int, index: int = 0) -> list[int]:
-        """``num_tokens`` tokens of a text of words, another text for another ``index``."""
+        """``num_tokens`` tokens of a text, of another one for every ``index``."""
         text = text_of(num_tokens, "prompt", index)  # no word is less than a token
+        if index == 0:
+            text = f"{PROSE} {text}"
         return self._tokenizer.encode(text)[:num_tokens]
 
     @cached_property

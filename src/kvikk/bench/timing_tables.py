@@ -57,9 +57,14 @@ def timing_notes(report: TimingReport) -> list[str]:
 
 
 def difference_lines(differences: Sequence[Difference]) -> list[str]:
-    """Where paths part, and how near the decision was."""
+    """Where paths part, and how near the decision was; once, however many lengths show it."""
     lines = []
+    shown = set()
     for difference in differences:
+        place = (difference.other, difference.position)
+        if place in shown:
+            continue
+        shown.add(place)
         one, other = difference.token_ids
         line = (
             f"TOKEN IDS DIFFER at {difference.new_tokens} new tokens: {difference.other} says "

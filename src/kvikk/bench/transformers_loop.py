@@ -1,8 +1,10 @@
 """The textbook loop: transformers, one forward pass a token, the cache one argument of it."""
 
 import inspect
+import io
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from typing import Any
 
 from kvikk.bench.loops import Generated, LoopOptions
@@ -124,9 +126,10 @@ def _load(source: ModelSource, dtype: Any) -> Any:
     if source.is_gguf:
         folder, more = source.path.parent, {"gguf_file": source.path.name}
     try:
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=dtype, local_files_only=True, **more
-        )
+        with redirect_stderr(io.StringIO()):  # bars for every tensor; errors come as exceptions
+            return transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=dtype, local_files_only=True, **more
+            )
     except ImportError as error:
         raise ModelError(f"transformers needs another package for {source.path}: {error}") from None
     except (OSError, ValueError, KeyError) as error:

@@ -34,6 +34,19 @@ week weight west white wide wife wind window winter woman wood word work world y
 WORDS = tuple(_TEXT.split())
 
 
+# How a prompt begins whose continuation matters: a model that reads sense is seldom torn between
+# two tokens, and paths that only round differently then say the same.
+PROSE = (
+    "The lighthouse stood at the end of a long stone pier, and every evening the keeper climbed "
+    "its two hundred steps to light the lamp. In winter the sea froze along the shore and no "
+    "ship came for weeks. He wrote letters to his sister in the city, told her about the birds "
+    "that rested on the railing, and kept a careful record of the weather: the wind, the height "
+    "of the waves, the hours of fog. One night in January, when the storm was at its worst, he "
+    "heard a bell. It came from the north, where there was nothing but ice, and it rang three "
+    "times."
+)
+
+
 def text_of(num_words: int, *seed: Hashable) -> str:
     """``num_words`` words in an order that ``seed`` decides, the same in every process."""
     return " ".join(random.Random(repr(seed)).choices(WORDS, k=num_words))  # noqa: S311 - no secret

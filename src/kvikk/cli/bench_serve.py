@@ -1,13 +1,15 @@
 """``kvikk bench serve``: a workload against any server of the OpenAI kind."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from kvikk.cli import options, report
+from kvikk.errors import RequestError
 
-WorkloadName = Literal["chat", "fixed"]
+WorkloadName = Literal["chat", "fixed", "trace"]
 
 
 def serve(
@@ -16,7 +18,9 @@ def serve(
     ] = "http://127.0.0.1:8000/v1",
     workload: Annotated[
         WorkloadName,
-        typer.Option(help="Conversations that share a system prompt; or requests of one length."),
+        typer.Option(
+            help="Conversations that share a system prompt, requests of one length, or a trace."
+        ),
     ] = "chat",
     model: Annotated[str | None, typer.Option(help="Default: the server's first.")] = None,
     api_key: Annotated[
@@ -32,7 +36,9 @@ def serve(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, help="So many sessions at a time; default: all of them."),
+        typer.Option(
+            min=1, help="So many sessions at a time; default: all, a trace's at its moments."
+        ),
     ] = None,
     sessions: Annotated[int, typer.Option(min=1, help="chat: conversations.")] = 16,
     turns: Annotated[int, typer.Option(min=1, help="chat: turns a conversation.")] = 10,
@@ -40,11 +46,24 @@ def serve(
         int, typer.Option(min=0, help="chat: length of the shared system prompt.")
     ] = 1000,
     message_tokens: Annotated[int, typer.Option(min=1, help="chat: length of a message.")] = 39,
-    requests: Annotated[int, typer.Option(min=1, help="fixed: how many.")] = 32,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="fixed: how many, default 32. trace: no more than so many."),
+    ] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="fixed: length of a prompt.")] = 128,
     output_tokens: Annotated[
         int | None, typer.Option(min=1, help="Length of an answer; default: chat 48, fixed 128.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="trace: JSON lines of Mooncake's or LMCache's form."),
+    ] = None,
+    shrink: Annotated[
+        int, typer.Option(help="trace: divide a Mooncake trace's lengths and blocks by this.")
+    ] = 1,
+    speed: Annotated[
+        float, typer.Option(help="trace: let requests arrive so many times as fast.")
+    ] = 1.0,
     seed: Annotated[
         int | None, typer.Option(help="Decides all texts; default: new ones for every run.")
     ] = None,
@@ -58,6 +77,7 @@ def serve(
     from kvikk.bench.progress import MeasuringBar
     from kvikk.bench.serve import ServeOptions, measure
     from kvikk.bench.tables import serve_heading, serve_notes, serve_tables
+    from kvikk.bench.traces import Trace, read_trace
     from kvikk.bench.workloads import Chat, Fixed, Workload
     from kvikk.plot import check_plot_path, write_svg
 
@@ -66,8 +86,12 @@ def serve(
     load: Workload
     if workload == "chat":
         load = Chat(sessions, turns, system_tokens, message_tokens, output_tokens or 48)
+    elif workload == "fixed":
+        load = Fixed(requests or 32, prompt_tokens, output_tokens or 128)
+    elif trace is None:
+        raise RequestError("--workload trace needs a file: --trace FILE")
     else:
-        load = Fixed(requests, prompt_tokens, output_tokens or 128)
+        load = Trace(read_trace(trace, requests), shrink, speed)
     chosen = ServeOptions(
         base_url,
         api or ("chat" if workload == "chat" else "completions"),

@@ -101,7 +101,7 @@ def random_model(name: str) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent))
         try:
-            _write(temporary, SHAPES[shape])
+            write_random_model(temporary, SHAPES[shape])
             temporary.chmod(0o755)
             temporary.rename(folder)
         finally:
@@ -112,7 +112,13 @@ def random_model(name: str) -> Path:
     return folder
 
 
-def _write(folder: Path, config: Mapping[str, Any]) -> None:
+def tensor_sizes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and sizes of all tensors of a GPT-2 or a Llama of this configuration."""
+    return dict(_gpt2(config) if config["model_type"] == "gpt2" else _llama(config))
+
+
+def write_random_model(folder: Path, config: Mapping[str, Any]) -> None:
+    """Fill ``folder`` with a model of ``config``, which has at least 256 tokens."""
     vocabulary_size = config["vocab_size"]
     _write_json(folder / "config.json", config)
     _write_json(folder / "tokenizer.json", _tokenizer(vocabulary_size))
@@ -124,9 +130,8 @@ def _write(folder: Path, config: Mapping[str, Any]) -> None:
             "{{ message.content }}\n{% endfor %}assistant:",
         },
     )
-    sizes = dict(_gpt2(config) if config["model_type"] == "gpt2" else _llama(config))
     with (folder / "model.safetensors").open("wb") as file:
-        _write_tensors(file, sizes, is_bf16=config["torch_dtype"] == "bfloat16")
+        _write_tensors(file, tensor_sizes(config), is_bf16=config["torch_dtype"] == "bfloat16")
 
 
 def _write_json(path: Path, value: object) -> None:
