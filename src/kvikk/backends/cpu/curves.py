@@ -13,7 +13,7 @@ _LOG2_E = np.float32(1.4426950408889634)
 
 @inner
 def exp2(x):
-    """2 to the power of x, within 2e-7 of it; x is taken as -126 below that and 126 above.
+    """2 to the power of x, within 2.5e-7 of it; x is taken as -126 below that and 126 above.
 
     x = n + f with n whole: 2**f by its Taylor series on [-1/2, 1/2], 2**n added to the exponent.
     """
