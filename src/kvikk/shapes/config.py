@@ -1,6 +1,7 @@
 """Reading a model's ``config.json``: fields by any of their names, and errors that name them."""
 
 from collections.abc import Mapping
+from reprlib import repr as shown
 from typing import Any
 
 from kvikk.errors import ModelError
@@ -99,11 +100,12 @@ def read_int(
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise ModelError(
-                f"the model's configuration: {name} is {value!r}, not a positive whole number"
+                f"the model's configuration: {name} is {shown(value)}, not a positive whole number"
             )
         if value > largest:
             raise ModelError(
-                f"the model's configuration: {name} is {value}; at most {largest} is possible"
+                f"the model's configuration: {name} is {shown(value)}; "
+                f"at most {largest} is possible"
             )
         return value
     if default is None:
@@ -119,10 +121,12 @@ def read_float(config: Config, name: str, default: float | None = None) -> float
             raise ModelError(f"the model's configuration lacks {name}")
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ModelError(f"the model's configuration: {name} is {value!r}, not a positive number")
+        raise ModelError(
+            f"the model's configuration: {name} is {shown(value)}, not a positive number"
+        )
     if not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:
         raise ModelError(
-            f"the model's configuration: {name} is {value}; "
+            f"the model's configuration: {name} is {shown(value)}; "
             f"{_SMALLEST_FLOAT} to {_LARGEST_FLOAT} is possible"
         )
     return float(value)
@@ -244,7 +248,8 @@ def layer_types(config: Config) -> list[str] | None:
     A list may go on with the draft layers of ``num_nextn_predict_layers``, which are left out.
     Raises ModelError if the list does not have one name a layer.
     """
-    return per_layer(config, "layer_types")
+    names = per_layer(config, "layer_types")
+    return None if names is None else [str(name) for name in names]
 
 
 def per_layer(config: Config, name: str) -> list[Any] | None:

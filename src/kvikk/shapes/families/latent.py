@@ -71,7 +71,8 @@ def _indexer_types(config: Config) -> list[str]:
     names = fields.per_layer(config, "indexer_types")
     pattern = config.get("index_topk_pattern")
     if names is None and isinstance(pattern, str | list):
-        names = [{"F": "full", "S": "shared"}.get(letter, letter) for letter in pattern]
+        letters = {"F": "full", "S": "shared"}
+        names = [letters.get(str(letter), str(letter)) for letter in pattern]
     if names is None:
         period = fields.read_int(config, "index_topk_freq", default=1)
         offset = fields.read_count(config, "index_skip_topk_offset", default=2)
@@ -79,7 +80,8 @@ def _indexer_types(config: Config) -> list[str]:
             "shared" if max(index - offset + 1, 0) % period else "full"
             for index in range(fields.num_layers(config))
         ]
-    if len(names) < fields.num_layers(config) or not set(names) <= {"full", "shared"}:
+    known = all(name in ("full", "shared") for name in names)
+    if len(names) < fields.num_layers(config) or not known:
         raise ModelError(
             "the model's configuration: indexers are not listed as full or shared for each layer"
         )

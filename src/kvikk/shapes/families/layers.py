@@ -1,6 +1,7 @@
 """What the families' functions are made of: one layer's record, and layers by their types."""
 
 from collections.abc import Callable, Mapping
+from reprlib import repr as shown
 
 from kvikk.errors import ModelError
 from kvikk.shapes import config as fields
@@ -96,6 +97,6 @@ def _make(makers: Mapping[str, Maker], name: str, index: int) -> LayerCache:
     if name not in makers:
         known = ", ".join(sorted(makers))
         raise ModelError(
-            f"the model's configuration: a layer of the unknown type {name!r}; known: {known}"
+            f"the model's configuration: a layer of the unknown type {shown(name)}; known: {known}"
         )
     return makers[name](index)

@@ -35,10 +35,17 @@ class Quantization:
 
     def is_kept(self) -> Callable[[str], bool]:
         """A test for the modules that are not quantised."""
-        if not self.kept:
-            return lambda name: False
-        patterns = re.compile("|".join(f"(?:{_as_regex(kept)})" for kept in self.kept))
-        return lambda name: patterns.match(name) is not None
+        names = {_plain(kept) for kept in self.kept if not _is_pattern(kept)}
+        pattern = "|".join(f"(?:{_as_regex(kept)})" for kept in self.kept if _is_pattern(kept))
+        matches = re.compile(pattern).match if pattern else lambda name: None
+
+        def test(name: str) -> bool:
+            parts = name.removeprefix("model.").split(".")
+            ends = range(1, len(parts) + 1)
+            paths = (".".join(parts[start:end]) for end in ends for start in range(end))
+            return any(path in names for path in paths) or matches(name) is not None
+
+        return test
 
 
 def weight_bytes(config: Config, assume: str | None = None) -> int:
@@ -161,17 +168,20 @@ def _kept(quantization: Config) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _as_regex(kept: str) -> str:
-    """A listed module as a regular expression: ``re:`` marks one; a star is any text; else a part.
+def _is_pattern(kept: str) -> bool:
+    return kept.startswith("re:") or "*" in kept
 
-    Names in the list may go through a part of the model that ours do not name.
-    """
+
+def _plain(kept: str) -> str:
+    """A module's name without the parts of the model that not all names go through."""
+    return kept.replace("language_model.", "").removeprefix("model.")
+
+
+def _as_regex(kept: str) -> str:
+    """A pattern as a regular expression: ``re:`` marks one; elsewhere a star is any text."""
     if kept.startswith("re:"):
         return _valid(kept.removeprefix("re:"))
-    plain = kept.replace("language_model.", "").removeprefix("model.")
-    if "*" in plain:
-        return f"(?:model\\.)?{translate(plain + '*')}"
-    return f"(?:.*\\.)?{re.escape(plain)}(?:\\.|$)"
+    return f"(?:model\\.)?{translate(_plain(kept) + '*')}"
 
 
 def _valid(pattern: str) -> str:

@@ -23,7 +23,7 @@ def state_mixer(config: Config, state: StateCache, prefix: str) -> Iterator[Weig
     elif family in _KIMI_DELTA:
         yield from _kimi_delta(config, prefix)
     elif family in _CONVOLUTION:
-        yield from _short_convolution(config, state, prefix)
+        yield from _short_convolution(config, prefix)
     elif family in ("minimax", "minimax_text_01"):
         yield from _lightning(config, prefix)
     elif family == "recurrent_gemma":
@@ -39,8 +39,8 @@ def state_mixer(config: Config, state: StateCache, prefix: str) -> Iterator[Weig
 def _mamba1(config: Config, state: StateCache, prefix: str) -> Iterator[Weight]:
     hidden = fields.hidden_size(config)
     kernel = fields.read_int(config, "conv_kernel", "mamba_d_conv", default=4)
-    inner = state.conv_elements // (kernel - 1)
-    size = state.recurrent_elements // inner
+    size = fields.read_int(config, "state_size", "mamba_d_state", default=16)
+    inner = state.recurrent_elements // size
     stated = config.get("time_step_rank") or config.get("mamba_dt_rank")
     rank = stated if type(stated) is int else -(-hidden // 16)
     yield linear(f"{prefix}.in_proj", hidden, 2 * inner)
@@ -54,8 +54,9 @@ def _mamba1(config: Config, state: StateCache, prefix: str) -> Iterator[Weight]:
 def _mamba2(config: Config, state: StateCache, prefix: str) -> Iterator[Weight]:
     hidden = fields.hidden_size(config)
     kernel = fields.read_int(config, "mamba_d_conv", "conv_kernel", default=4)
-    channels = state.conv_elements // (kernel - 1)
-    inner = channels - state.num_groups * state.group_elements // (kernel - 1)
+    size = fields.read_int(config, "mamba_d_state", "ssm_state_size", "state_size")
+    inner = state.recurrent_elements // size
+    channels = inner + 2 * state.num_groups * size
     names = ("mamba_n_heads", "n_mamba_heads", "mamba_num_heads", "num_heads")
     heads = fields.read_int(config, *names, default=128)
     yield linear(f"{prefix}.in_proj", hidden, inner + channels + heads)
@@ -98,9 +99,9 @@ def _kimi_delta(config: Config, prefix: str) -> Iterator[Weight]:
     yield vector(f"{prefix}.others", 3 * size * 4 + size + heads + head_dim)
 
 
-def _short_convolution(config: Config, state: StateCache, prefix: str) -> Iterator[Weight]:
+def _short_convolution(config: Config, prefix: str) -> Iterator[Weight]:
     hidden, kernel = fields.hidden_size(config), fields.read_int(config, "conv_L_cache", default=3)
-    channels = state.conv_elements // (kernel - 1)
+    channels = fields.read_int(config, "conv_dim", default=hidden)
     yield linear(f"{prefix}.in_proj", hidden, 3 * channels)
     yield linear(f"{prefix}.out_proj", channels, hidden)
     yield vector(f"{prefix}.conv", channels * kernel)
