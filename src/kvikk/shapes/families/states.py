@@ -25,6 +25,8 @@ Pattern = Callable[[int], str]
 def mamba1_state(config: Config) -> StateCache:
     """Mamba's first form, by its own keys or Jamba's."""
     inner = _inner_size(config)
+    if config.get("model_type") in ("mamba", "falcon_mamba"):  # in hybrids it is the others'
+        inner = fields.read_int(config, "intermediate_size", default=inner)
     kernel = fields.read_int(config, "conv_kernel", "mamba_d_conv", default=4)
     state_size = fields.read_int(config, "state_size", "mamba_d_state", default=16)
     return StateCache(inner * (kernel - 1), inner * state_size, _state_dtype(config))
