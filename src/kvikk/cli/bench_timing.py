@@ -82,7 +82,7 @@ def timing(
     console = Console(highlight=False)
     if phases:
         with MeasuringBar() as bar:
-            apart = run_phases(engines, repeats, longest, bar.begin)
+            apart = run_phases(engines, repeats, longest, bar.begin, bar.tell)
         if plot is not None:
             write_svg(plot, phase_charts(apart))
         if as_json:
@@ -93,7 +93,7 @@ def timing(
             console.print()
         return
     with MeasuringBar() as bar:
-        measured = run_timing(engines, chosen, bar.begin)
+        measured = run_timing(engines, chosen, bar.begin, bar.tell)
     if plot is not None:
         write_svg(plot, timing_charts(measured))
     if as_json:
