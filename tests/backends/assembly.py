@@ -1,5 +1,7 @@
 """``python -m tests.backends.assembly``: the assembly of this process's kernels, nothing cached."""
 
+import inspect
+
 import numba
 from numba import types
 
@@ -14,17 +16,19 @@ def kernels_assembly() -> str:
     forms = forms_of(process_path())
     tile = CompileTime(RowTile("bf16", 64, 4))
     kernels = [
-        (forms.quantize, (), 5),
-        (forms.sum_of_squares, (), 3),
-        (forms.softmax, (tile,), 6),
-        (forms.scores, (tile,), 5),
-        (forms.values, (tile,), 5),
-        (forms.multiply, (CompileTime(Product(TILES["Q4_1"], "silu")),), 9),
-        (forms.multiply, (CompileTime(Product(TILES["Q8_0"], parts=2)),), 9),
-        (forms.multiply, (CompileTime(Product(TILES["BF16"])),), 9),
+        (forms.quantize, ()),
+        (forms.sum_of_squares, ()),
+        (forms.softmax, (tile,)),
+        (forms.scores, (tile,)),
+        (forms.values, (tile,)),
+        (forms.join, (tile,)),
+        (forms.multiply, (CompileTime(Product(TILES["Q4_1"], "silu")),)),
+        (forms.multiply, (CompileTime(Product(TILES["Q8_0"], parts=2)),)),
+        (forms.multiply, (CompileTime(Product(TILES["BF16"])),)),
     ]
     parts = []
-    for function, facts, num_integers in kernels:
+    for function, facts in kernels:
+        num_integers = len(inspect.signature(function).parameters) - len(facts)
         signature = types.int64(*facts, *[types.int64] * num_integers)
         parts.append(numba.cfunc(signature)(function)._library.get_asm_str())
     return "\n".join(parts)

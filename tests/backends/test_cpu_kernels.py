@@ -27,7 +27,7 @@ from kvikk.files.tensors import Tensor
 from tests.backends.random_decoders import random_tensor
 
 # The forms that this CPU can run.
-FAST = choose_path() != "portable"
+FAST = choose_path() != "plain"
 MULTIPLY = [multiply_plain, *([multiply_vectors] if FAST else [])]
 QUANTIZE = [quantize_plain, *([quantize_vectors] if FAST else [])]
 SUM_OF_SQUARES = [sum_of_squares_plain, *([sum_of_squares_vectors] if FAST else [])]

@@ -14,25 +14,28 @@ ROOT = Path(__file__).parents[2]
 # What a kernel of each path must not contain, and what its products of bytes are made of.
 AVX512 = r"%zmm|\{%k[1-7]\}|%[xy]mm(1[6-9]|2\d|3[01])\b|\tvpdpbusd"
 BF16 = r"\tv\w*bf16\w*\t"
+AVX = r"%[yz]mm|\tv\w+\t%xmm"
 FORBIDDEN = {
     "avx512": r"(?!)",
     "avx512vnni": BF16,
     "avx2": rf"{AVX512}|{BF16}",
-    "portable": r"%[yz]mm|\tv\w+\t%xmm",
+    "portable": AVX,
+    "plain": AVX,
 }
 CHARACTERISTIC = {
     "avx512": r"\tvdpbf16ps\t.*%zmm",
     "avx512vnni": r"\tvpdpbusd\t.*%zmm",
     "avx2": r"\tvpmaddubsw\t.*%ymm",
-    "portable": r"%xmm",
+    "portable": r"\tpmaddubsw\t",
+    "plain": r"\tmulps\t",
 }
 
 
-def run_as(path: str, *arguments: str) -> str:
+def run_as(path: str, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,
-        env=os.environ | {"KVIKK_CPU": path},
+        env=os.environ | {"KVIKK_CPU": path} | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -47,6 +50,13 @@ def test_kernels_have_the_instructions_of_their_path_and_no_others(path: str) ->
     found = re.search(rf"^.*({FORBIDDEN[path]}).*$", assembly, re.MULTILINE)
     assert found is None, found and found[0]
     assert re.search(CHARACTERISTIC[path], assembly)
+
+
+def test_avx_vnni_is_used_where_the_cpu_has_it() -> None:
+    features = "+ssse3,+sse4.2,+avx2,+fma,+f16c,+avxvnni"
+    assembly = run_as("avx2", "tests.backends.assembly", NUMBA_CPU_FEATURES=features)
+    assert re.search(r"\{vex\}\tvpdpbusd\t.*%ymm", assembly)
+    assert "pmaddubsw" not in assembly
 
 
 @pytest.mark.parametrize("path", [path for path in runnable_paths() if path != process_path()])

@@ -7,6 +7,8 @@
     AVX-512 VNNI and BF16     one a register           one
     AVX-512 VNNI, AVX-VNNI    one a register           two fused multiply-adds
     AVX2                      pairs in 16 bits first   two fused multiply-adds
+    SSE                       pairs in 16 bits first   two multiplications, two additions
+    Neon                      pairs in 16 bits first   two fused multiply-adds
 
 Sums of bytes are exact and the same in all forms. Those of bfloats are rounded differently: a code
 path has one form.
@@ -96,21 +98,38 @@ def _add_byte_products(
 
 def _pair_sums(v: Vectors, unsigned: Sequence[ir.Value], signed: Sequence[ir.Value]) -> ir.Value:
     """Sums of neighbouring products over some registers, in 16 bits: ``largest`` sees to it."""
-    bytes_kind, pairs_kind = ir.VectorType(Byte, 4 * v.lanes), ir.VectorType(Short, 2 * v.lanes)
-    name = "llvm.x86.avx2.pmadd.ub.sw"
-    return _added(
-        v,
-        [
-            v.call(name, pairs_kind, *(v.builder.bitcast(x, bytes_kind) for x in pair))
-            for pair in zip(unsigned, signed, strict=True)
-        ],
-    )
+    kind = ir.VectorType(Byte, 4 * v.lanes)
+    sums = []
+    for a, b in zip(unsigned, signed, strict=True):
+        a, b = v.builder.bitcast(a, kind), v.builder.bitcast(b, kind)
+        if "neon" in v.features:
+            sums.append(_neon_pair_sums(v, a, b))
+        else:
+            name = {8: "avx2.pmadd.ub.sw", 4: "ssse3.pmadd.ub.sw.128"}[v.lanes]
+            sums.append(v.call(f"llvm.x86.{name}", ir.VectorType(Short, 2 * v.lanes), a, b))
+    return _added(v, sums)
+
+
+def _neon_pair_sums(v: Vectors, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Products of the first and of the last eight bytes, and of all of them the pairs' sums."""
+    eight = ir.VectorType(Short, 8)
+    halves = []
+    for first in (0, 8):
+        order = ir.Constant(ir.VectorType(Int, 8), [ir.Constant(Int, first + i) for i in range(8)])
+        parts = [v.builder.shuffle_vector(x, x, order) for x in (a, b)]
+        halves.append(v.call("llvm.aarch64.neon.smull.v8i16", eight, *parts))
+    return v.call("llvm.aarch64.neon.addp.v8i16", eight, *halves)
 
 
 def _widened(v: Vectors, pairs: ir.Value, factor: int) -> ir.Value:
     """``factor`` times the sum of each lane's two numbers of 16 bits."""
+    words = v.lanes_of(Int)
+    if "neon" in v.features:
+        total = v.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", words, pairs)
+        return v.builder.mul(total, v.words(factor))
     factors = ir.Constant(pairs.type, [ir.Constant(Short, factor)] * (2 * v.lanes))
-    return v.call("llvm.x86.avx2.pmadd.wd", v.lanes_of(Int), pairs, factors)
+    name = {8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[v.lanes]
+    return v.call(f"llvm.x86.{name}", words, pairs, factors)
 
 
 def _dot_wide_bytes(

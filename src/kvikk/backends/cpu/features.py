@@ -4,7 +4,8 @@
     avx512       AVX-512 with VNNI and BF16
     avx512vnni   AVX-512 with VNNI                         AVX512_BF16
     avx2         AVX2, FMA, F16C                           AVX-512, AMX
-    portable     nothing: any x86-64, Arm, …               AVX and all that stands on it
+    portable     SSE4.1, or Neon: registers of 128 bits    AVX and all that stands on it
+    plain        nothing; kernels in plain numba           AVX and all that stands on it
 
 The best path that the CPU can run is run, or the one that ``KVIKK_CPU`` asks for. A process has one
 path: all that numba compiles in it, kernels and the walk around them, is held to its instructions,
@@ -16,6 +17,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+import llvmlite.binding as llvm
 from numba.core import config as numba_config
 from numba.core.codegen import get_host_cpu_features
 from numba.core.registry import cpu_target
@@ -24,18 +26,22 @@ from kvikk.errors import ModelError
 
 _config: Any = numba_config
 
-_NEEDED = {
-    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16"},
-    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni"},
-    "avx2": {"avx2", "fma", "f16c"},
-    "portable": set[str](),
+# A path can be run where all of one of these are present.
+_NEEDED: dict[str, list[set[str]]] = {
+    "avx512": [{"avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16"}],
+    "avx512vnni": [{"avx512f", "avx512bw", "avx512vl", "avx512vnni"}],
+    "avx2": [{"avx2", "fma", "f16c"}],
+    "portable": [{"sse4.1"}, {"neon"}],
+    "plain": [set()],
 }
 # How the names of instruction sets begin that a path leaves out.
+_AVX = ("avx", "amx", "fma", "f16c", "xop", "vaes", "vpclmulqdq", "sha512", "sm3", "sm4")
 _LEFT_OUT: dict[str, tuple[str, ...]] = {
     "avx512": (),
     "avx512vnni": ("avx512bf16", "avx512fp16", "avx10", "amx"),
     "avx2": ("avx512", "avx10", "amx"),
-    "portable": ("avx", "amx", "fma", "f16c", "xop", "vaes", "vpclmulqdq", "sha512", "sm3", "sm4"),
+    "portable": _AVX,
+    "plain": _AVX,
 }
 PATHS = tuple(_NEEDED)
 
@@ -45,10 +51,16 @@ _host_features: str = (
 )
 
 
+def feature_names(triple: str, features: str) -> frozenset[str]:
+    """The names of what is there. Every Arm of 64 bits has Neon, whether it is said or not."""
+    names = {name[1:] for name in features.split(",") if name.startswith("+")}
+    return frozenset(names | ({"neon"} if triple.startswith(("aarch64", "arm64")) else set()))
+
+
 def runnable_paths() -> tuple[str, ...]:
     """The paths that this CPU can run, the best one first."""
-    present = {name[1:] for name in _host_features.split(",") if name.startswith("+")}
-    return tuple(path for path in PATHS if _NEEDED[path] <= present)
+    present = feature_names(llvm.get_process_triple(), _host_features)
+    return tuple(path for path in PATHS if any(needed <= present for needed in _NEEDED[path]))
 
 
 def choose_path() -> str:

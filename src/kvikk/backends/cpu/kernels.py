@@ -93,7 +93,7 @@ _PLAIN_FORMS = Forms(
 
 def forms_of(path: str) -> Forms:
     """The functions that a code path runs."""
-    return _PLAIN_FORMS if path == "portable" else _VECTOR_FORMS
+    return _PLAIN_FORMS if path == "plain" else _VECTOR_FORMS
 
 
 def compile_kernels(

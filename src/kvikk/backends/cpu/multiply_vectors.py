@@ -27,14 +27,11 @@ from kvikk.backends.cpu.facts import (
     product_row_tile_bytes,
 )
 from kvikk.backends.cpu.panels import SCALE_PLANES, panel_size
-from kvikk.backends.cpu.tiles import DenseTile, IntegerTile
-from kvikk.backends.cpu.vectors import Float, Half, Int, Loop, Short, Vectors
+from kvikk.backends.cpu.tiles import DenseTile, IntegerTile, Tile
+from kvikk.backends.cpu.vectors import Float, Int, Loop, Short, Vectors
 
 # How far ahead of its use a weight is asked for: memory answers in about 100 ns.
 _PREFETCH_BYTES = 2048
-# Tokens that share a load of weights, by lanes. With 32 registers of 16 lanes their sums and eight
-# words just fit; 16 registers of 8 hold no more than four tokens' sums, yet more sharing is faster.
-_TOKENS_AT_ONCE = {16: 16, 8: 8}
 # A running sum of as many rows as a register has lanes, for each token.
 Sums = list[ir.Value]
 
@@ -91,8 +88,8 @@ def _with_integer_tile(
     words = _words(v, tile, v.add(address, 4 * v.lanes * part))
 
     def halves(offset: int) -> ir.Value:
-        numbers = v.load(v.lanes_of(Half), address, offset + 2 * v.lanes * part)
-        return builder.fpext(numbers, v.lanes_of(Float))
+        numbers = v.load(v.lanes_of(Short), address, offset + 2 * v.lanes * part)
+        return v.floats_of_halves(numbers)
 
     row_scales = [halves(tile.scales_offset + 32 * i) for i in range(tile.num_scales)]
     if tile.has_minimum:
@@ -168,10 +165,17 @@ def _dense_weights(v: Vectors, tile: DenseTile, address: ir.Value, offset: int) 
     """A register of a dense tile, as floats."""
     if tile.dtype == "F32":
         return v.load(v.lanes_of(Float), address, offset)
-    if tile.dtype == "F16":
-        halves = v.load(v.lanes_of(Half), address, offset)
-        return v.builder.fpext(halves, v.lanes_of(Float))
-    return floats_of_bfloats(v, v.load(v.lanes_of(Short), address, offset))
+    bits = v.load(v.lanes_of(Short), address, offset)
+    return v.floats_of_halves(bits) if tile.dtype == "F16" else floats_of_bfloats(v, bits)
+
+
+def _tokens_at_once(v: Vectors, tile: Tile) -> int:
+    """How many tokens at most share a load of weights: a panel, or an even part of it.
+
+    Sums of integers, one a token, and the eight words of a tile about fill the registers. Rows of
+    dense inputs take an address each, of which there are fewer.
+    """
+    return min(8, v.num_registers // (2 * v.parts)) if isinstance(tile, DenseTile) else v.lanes
 
 
 def _gate(v: Vectors, activation: str, gate: ir.Value, up: ir.Value) -> ir.Value:
@@ -237,7 +241,7 @@ def _tile_times_panel(
                     place = v.add(v.times(output_bytes, token), 4 * v.lanes * part)
                     v.store(total, out, place)
 
-        at_once = _TOKENS_AT_ONCE[v.lanes]
+        at_once = _tokens_at_once(v, tile)
         # Panels of a product in two parts are never single.
         for tokens in (16, 8, 4, 2, 1)[: 5 if facts.parts == 1 else 4]:
             if tokens <= at_once:

@@ -2,9 +2,9 @@
 
 A kernel here is a Python function that emits LLVM instructions, once, when it is compiled. Python's
 loops and lists unroll; ``Loop`` is a loop that runs. A register holds ``Vectors.lanes`` lanes of 32
-bits, as many as the CPU's registers do: 16 of AVX-512, 8 of AVX2. Tiles, panels and blocks come in
-sixteens, which are one register or ``Vectors.parts`` of them. Addresses are integers and offsets
-are bytes, known at once (int) or at run time (a value).
+bits, as many as the CPU's registers do: 16 of AVX-512, 8 of AVX2, 4 of SSE and Neon. Tiles, panels
+and blocks come in sixteens, which are one register or ``Vectors.parts`` of them. Addresses are
+integers and offsets are bytes, known at once (int) or at run time (a value).
 
 The two products within a lane that everything here is made of are in ``dots``.
 """
@@ -15,6 +15,8 @@ from typing import Any, Self
 
 from llvmlite import ir
 from numba.core import cgutils
+
+from kvikk.backends.cpu.features import feature_names
 
 SIXTEEN = 16
 
@@ -42,8 +44,17 @@ BFloat = _BFloat16()
 
 def compiled_features(context: Any) -> frozenset[str]:
     """What the code being compiled may use, in LLVM's words: ``avx2``, ``avx512vnni``."""
-    _, _, features = context.codegen().magic_tuple()
-    return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
+    triple, _, features = context.codegen().magic_tuple()
+    return feature_names(triple, features)
+
+
+def _registers(features: frozenset[str]) -> tuple[int, int]:
+    """Lanes of a register, and how many registers there are."""
+    if "avx512f" in features:
+        return 16, 32
+    if "avx2" in features:
+        return 8, 16
+    return 4, 32 if "neon" in features else 16
 
 
 class Vectors:
@@ -56,7 +67,7 @@ class Vectors:
     def __init__(self, context: Any, builder: ir.IRBuilder) -> None:
         self.builder = builder
         self.features = compiled_features(context)
-        self.lanes, self.num_registers = (16, 32) if "avx512f" in self.features else (8, 16)
+        self.lanes, self.num_registers = _registers(self.features)
         self.parts = SIXTEEN // self.lanes
         self._words, self._floats = self.lanes_of(Int), self.lanes_of(Float)
 
@@ -118,7 +129,9 @@ class Vectors:
     # Arithmetic. Nothing is reordered: the order of a sum is the order it is written in.
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """``a * b + c``, rounded once."""
+        """``a * b + c``, rounded once where there is an instruction for it, else twice."""
+        if not self.features & {"fma", "neon"}:
+            return self.builder.fadd(self.multiply(a, b), c)
         return self._on_floats("fma", a, b, c)
 
     def multiply(self, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -161,6 +174,21 @@ class Vectors:
         exponent = self.builder.shl(self.builder.fptosi(whole, self._words), self.words(23))
         bits = self.builder.add(self.builder.bitcast(result, self._words), exponent)
         return self.builder.bitcast(bits, self._floats)
+
+    def floats_of_halves(self, halves: ir.Value) -> ir.Value:
+        """Float16 given as its 16 bits, as floats. Finite values only, subnormals exact."""
+        if self.features & {"f16c", "neon"}:
+            return self.builder.fpext(
+                self.builder.bitcast(halves, self.lanes_of(Half)), self._floats
+            )
+        # To a float32's place, which makes a number 2**112 too small, and the sign back to its own.
+        bits = self.builder.zext(halves, self._words)
+        magnitude = self.builder.shl(self.builder.and_(bits, self.words(0x7FFF)), self.words(13))
+        value = self.multiply(self.builder.bitcast(magnitude, self._floats), self.floats(2.0**112))
+        sign = self.builder.shl(self.builder.and_(bits, self.words(0x8000)), self.words(16))
+        return self.builder.bitcast(
+            self.builder.or_(self.builder.bitcast(value, self._words), sign), self._floats
+        )
 
     # Across sixteen lanes, in a fixed order whatever a register holds: those 8 apart, 4, 2, 1.
 
