@@ -15,6 +15,7 @@ _TEXT_PARTS = (
     "language_config",
     "text_model_config",
     "thinker_config",
+    "transformer_layer_config",
     "decoder",
 )
 _DEEPEST_PART = 4

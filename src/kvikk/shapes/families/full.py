@@ -79,20 +79,22 @@ def deci(config: Config) -> Layers:
 
 # fmt: off
 _PLAIN = (
-    "apertus", "apertus1p5_text", "arcee", "aria_text", "baichuan", "biogpt", "bitnet",
-    "bloom", "chameleon", "codegen", "cohere", "cohere_compass_text", "cosmos3_edge_text",
-    "cpmant", "ctrl", "deepseek", "deepseek_ocr2_text", "diffllama", "doge", "dots1",
-    "emu3_text_model", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "evolla", "exaone",
-    "flex_olmo", "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glm4v_text",
-    "glm_ocr_text", "gpt2", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "granite",
-    "granite4_vision_text", "granite_docling_text", "granitemoe", "granitemoeshared", "grok",
-    "grok-1", "helium", "hrm_text", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe",
-    "hunyuan_vl_text", "hy_v3", "hyperclovax", "idefics", "internlm", "internlm2", "internlm3",
-    "iquestcoder", "jais", "jais2", "jetmoe", "llama", "minicpm", "minimax_m2", "ministral3",
-    "molmo", "molmo2_text", "nanochat", "nemotron", "olmo", "olmo2", "olmoe", "openai-gpt",
-    "opt", "orion", "paddleocr_vl_text", "persimmon", "phi", "phi-msft", "phi4_multimodal",
-    "qwen", "qwen3_vl_moe_text", "qwen3_vl_text", "sarvam_moe", "seed_oss", "skywork", "solar",
-    "solar_open", "stablelm", "stablelm_epoch", "starcoder", "telechat", "xglm", "xverse", "yi",
+    "apertus", "apertus1p5_text", "aquila", "arcee", "arctic", "aria_text", "baichuan",
+    "bailing_moe", "bailing_moe_v2", "biogpt", "bitnet", "bloom", "chameleon", "codegen",
+    "codeshell", "cohere", "cohere_compass_text", "cosmos3_edge_text", "cpmant", "ctrl",
+    "deepseek", "deepseek_ocr2_text", "diffllama", "doge", "dots1", "emu3_text_model",
+    "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "evolla", "exaone", "flex_olmo",
+    "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glm4v_text", "glm_ocr_text", "gpt2",
+    "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "granite", "granite4_vision_text",
+    "granite_docling_text", "granitemoe", "granitemoeshared", "grok", "grok-1", "helium",
+    "hrm_text", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "hy_v3",
+    "hyperclovax", "idefics", "internlm", "internlm2", "internlm3", "iquestcoder", "jais",
+    "jais2", "jetmoe", "llada", "llama", "minicpm", "minimax_m2", "ministral3", "molmo",
+    "molmo2_text", "nanochat", "nemotron", "olmo", "olmo2", "olmoe", "openai-gpt", "opt",
+    "orion", "ouro", "paddleocr_vl_text", "persimmon", "phi", "phi-msft", "phi3small",
+    "phi4_multimodal", "plamo", "qwen", "qwen3_vl_moe_text", "qwen3_vl_text", "sarvam_moe",
+    "seed_oss", "skywork", "solar", "solar_open", "stablelm", "stablelm_epoch", "starcoder",
+    "step3", "step3_text", "telechat", "xglm", "xverse", "yi",
 )
 # fmt: on
 

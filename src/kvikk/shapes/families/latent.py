@@ -32,7 +32,9 @@ def latent_layer(config: Config) -> LayerCache:
 
 
 def latent(config: Config) -> Layers:
-    """Every layer keeps a latent."""
+    """Every layer keeps a latent, unless ``use_mla`` says that heads are plain (DeepSeek VL 2)."""
+    if config.get("use_mla") is False:
+        return full_attention(config)
     makers: dict[str, Maker] = {"full_attention": lambda index: latent_layer(config)}
     return by_types(config, makers, lambda index: "full_attention")
 

@@ -359,6 +359,7 @@ STATES: dict[str, Family] = {
     "mamba": states_only(mamba1_state),
     "mamba2": states_only(mamba2_state),
     "minimax": minimax,
+    "minimax_m1": minimax,
     "minimax_text_01": minimax,
     "nemotron_h": nemotron_h,
     "olmo_hybrid": gated_delta,

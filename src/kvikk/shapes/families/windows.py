@@ -195,12 +195,13 @@ def _mimo_sliding(config: Config) -> Maker:
 
 # fmt: off
 _EVERY_LAYER = (
-    "ministral", "mistral", "mixtral", "moshi", "phi3", "phi3_v", "phimoe", "starcoder2",
+    "ministral", "mistral", "mixtral", "moshi", "phi3", "phi3_v", "phi4mm", "phimoe", "starcoder2",
     "voxtral_realtime_text",
 )
 _QWEN = (
-    "dream", "mimo", "qwen2", "qwen2_5_omni_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe",
-    "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_moe", "qwen3_omni_moe_text",
+    "dream", "mimo", "minicpmo", "minicpmv", "qwen2", "qwen2_5_omni_text", "qwen2_5_vl",
+    "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_moe",
+    "qwen3_omni_moe_text",
 )
 _LISTED = (
     "beam", "flint", "granite_swa", "granitemoe_swa", "kolibri1", "laguna", "mellum",

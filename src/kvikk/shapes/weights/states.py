@@ -24,7 +24,7 @@ def state_mixer(config: Config, state: StateCache, prefix: str) -> Iterator[Weig
         yield from _kimi_delta(config, prefix)
     elif family in _CONVOLUTION:
         yield from _short_convolution(config, prefix)
-    elif family in ("minimax", "minimax_text_01"):
+    elif family in ("minimax", "minimax_m1", "minimax_text_01"):
         yield from _lightning(config, prefix)
     elif family == "recurrent_gemma":
         yield from _gated_recurrence(config, state, prefix)
