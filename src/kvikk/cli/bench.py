@@ -2,6 +2,7 @@
 
 import typer
 
+from kvikk.cli.bench_memory import memory
 from kvikk.cli.bench_serve import serve
 from kvikk.cli.bench_timing import timing
 
@@ -10,7 +11,7 @@ bench = typer.Typer(
     help="Measure: cached against uncached, formula against tensors, workloads over HTTP.",
     no_args_is_help=True,
 )
-for _verb in (timing, serve):
+for _verb in (timing, memory, serve):
     bench.command()(_verb)
 
 

@@ -14,3 +14,15 @@ def most_blocks(
     if window_tokens is None:
         return blocks
     return min(blocks, (window_tokens - 1 + step_tokens - 2) // block_size + 2)
+
+
+def held_blocks(num_tokens: int, window_tokens: int | None, block_size: int) -> int:
+    """The blocks of a group that a sequence holds between two steps, with ``num_tokens`` computed.
+
+    The next token, at position num_tokens, sees from num_tokens - window + 1 on; whole blocks
+    before that have been given back.
+    """
+    blocks = -(-num_tokens // block_size)
+    if window_tokens is None:
+        return blocks
+    return blocks - max(0, num_tokens - window_tokens + 1) // block_size

@@ -13,6 +13,7 @@ from kvikk.shapes.drafts import with_draft, with_mtp
 from kvikk.shapes.dtypes import kv_dtypes
 from kvikk.shapes.families import read_shape
 from kvikk.shapes.quantities import parse_bytes
+from kvikk.shapes.reserve.convolutions import convolution_tokens
 from kvikk.shapes.reserve.engines import EngineOptions
 from kvikk.shapes.shape import ModelShape
 from kvikk.shapes.sizing import MOST_TOKENS, Choices, Sizing
@@ -133,11 +134,13 @@ def size_model(
         if kv_dtype or k_dtype or v_dtype:
             usual = kv_dtype or shape.kv_dtype
             dtypes = kv_dtypes(k_dtype or usual, v_dtype or usual)
-        if weights is not None:
-            total = parse_memory(weights, "weights")
-        else:
-            total = _weight_bytes(source, config, assume)
-        return Sizing(model, shape, replace(choices, dtypes=dtypes), total)
+        total = (
+            _weight_bytes(source, config, assume)
+            if weights is None
+            else parse_memory(weights, "weights")
+        )
+        options = replace(choices.options, convolution_tokens=convolution_tokens(config))
+        return Sizing(model, shape, replace(choices, dtypes=dtypes, options=options), total)
 
     published = sized(shape, source.config)
     if not changes:

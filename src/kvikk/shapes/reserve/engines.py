@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from kvikk.errors import ModelError
 from kvikk.shapes.dtypes import KvDtypes
 from kvikk.shapes.reserve import kvikk, llama_cpp, sglang, transformers, vllm
-from kvikk.shapes.reserve.records import Reserved, layers_of, with_float_states
+from kvikk.shapes.reserve.records import (
+    Reserved,
+    layers_of,
+    with_float_states,
+    with_plain_indexers,
+)
 from kvikk.shapes.shape import ModelShape
 
 ENGINES = ("logical", "kvikk", "vllm", "sglang", "llamacpp", "transformers")
@@ -16,7 +21,8 @@ class EngineOptions:
     """What one may say about how an engine is started; None is the engine's own default.
 
     ``tp`` and ``dp_attention`` spread a model over devices; everything reserved is on one of them.
-    ``slots`` is llama.cpp's ``--parallel``, among which it divides the context.
+    ``slots`` is llama.cpp's ``--parallel``, among which it divides the context. The model's
+    convolutions look back ``convolution_tokens``.
     """
 
     tp: int = 1
@@ -24,6 +30,7 @@ class EngineOptions:
     block_size: int | None = None
     step_tokens: int | None = None
     slots: int = 1
+    convolution_tokens: int = 3
 
 
 def reserve(
@@ -40,6 +47,8 @@ def reserve(
     """
     if engine == "llamacpp":
         shape = with_float_states(shape)
+    if engine == "transformers":
+        shape = with_plain_indexers(shape)
     layers = layers_of(shape, dtypes, tp=options.tp, dp_attention=options.dp_attention)
     block_size, step_tokens = options.block_size, options.step_tokens
     match engine:
@@ -60,7 +69,9 @@ def reserve(
                 layers,
                 context_tokens,
                 vllm.VllmSettings(
-                    block_size or theirs.block_size, step_tokens or theirs.max_num_batched_tokens
+                    block_size or theirs.block_size,
+                    step_tokens or theirs.max_num_batched_tokens,
+                    convolution_tokens=options.convolution_tokens,
                 ),
             )
         case "sglang":
@@ -70,5 +81,9 @@ def reserve(
             settings = llama_cpp.LlamaCppSettings(options.slots, batch_tokens=batch_tokens)
             return llama_cpp.reserve(layers, context_tokens, settings)
         case "transformers":
-            return transformers.reserve(layers, context_tokens, transformers.TransformersSettings())
+            return transformers.reserve(
+                layers,
+                context_tokens,
+                transformers.TransformersSettings(convolution_tokens=options.convolution_tokens),
+            )
     raise ModelError(f"no engine {engine!r}; known: {', '.join(ENGINES)}")

@@ -6,7 +6,7 @@ window never more than a span of the window - 1 and a step's tokens touches.
 
 from dataclasses import dataclass
 
-from kvikk.shapes.blocks import most_blocks
+from kvikk.shapes.blocks import held_blocks, most_blocks
 from kvikk.shapes.reserve.records import Layers, Reserved
 
 
@@ -37,3 +37,15 @@ def reserve(layers: Layers, context_tokens: int, settings: KvikkSettings) -> Res
                 f"what a step of {settings.step_tokens} tokens computes and looks back to"
             )
     return Reserved("kvikk", total, tuple(dict.fromkeys(rules)))
+
+
+def held_bytes(layers: Layers, num_tokens: int, block_size: int) -> int:
+    """What a conversation holds in whole blocks between two steps, with ``num_tokens`` computed."""
+    return sum(
+        part.fixed_bytes
+        if part.fixed_entries is not None
+        else held_blocks(num_tokens, part.window_tokens, block_size)
+        * (part.bytes_per_entry * block_size // part.tokens_per_entry)
+        for layer in layers
+        for part in layer
+    )

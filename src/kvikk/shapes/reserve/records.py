@@ -61,6 +61,19 @@ def with_float_states(shape: ModelShape) -> ModelShape:
     )
 
 
+def with_plain_indexers(shape: ModelShape) -> ModelShape:
+    """The same model, its indexers' keys in the type of the cache, as transformers has them."""
+    return replace(
+        shape,
+        layers=tuple(
+            layer
+            if layer.indexer is None
+            else replace(layer, indexer=replace(layer.indexer, packed_bytes=None))
+            for layer in shape.layers
+        ),
+    )
+
+
 def rounded_up(amount: int, multiple: int) -> int:
     """``amount``, up to the next ``multiple``."""
     return -(-amount // multiple) * multiple
