@@ -29,6 +29,7 @@ class Result:
 
     session: int
     turn: int
+    wanted_tokens: int
     due_s: float
     sent_s: float
     first_token_s: float | None = None

@@ -41,7 +41,8 @@ class LoadSummary:
     """One run in figures. Token sums are the server's own counts, None where it tells none.
 
     Speeds are over the run's whole duration. ``counted_by_events``: answers' tokens are numbers of
-    events, the nearest there is. ``late_s`` is how far behind its moment a request was sent.
+    events, the nearest there is. ``short_answers`` have fewer than were wanted. ``late_s`` is how
+    far behind its moment a request was sent.
     """
 
     requests: int
@@ -54,6 +55,7 @@ class LoadSummary:
     cached_tokens: int | None
     completion_tokens: int
     counted_by_events: bool
+    short_answers: int
     requests_per_s: float
     output_tokens_per_s: float
     ttft_s: Spread | None
@@ -89,6 +91,7 @@ def summarise(run: LoadRun) -> LoadSummary:
         cached_tokens=_cached_tokens(done),
         completion_tokens=completion_tokens,
         counted_by_events=any(result.counts is None for result in done),
+        short_answers=sum(result.completion_tokens < result.wanted_tokens for result in done),
         requests_per_s=len(done) / max(run.duration_s, 1e-9),
         output_tokens_per_s=completion_tokens / max(run.duration_s, 1e-9),
         ttft_s=spread(result.ttft_s for result in done),

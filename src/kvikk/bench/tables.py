@@ -31,7 +31,9 @@ def serve_notes(report: ServeReport) -> list[str]:
     if summary.not_sent:
         notes.append(f"{summary.not_sent:,} turns behind a failed one were not sent")
     if not target.ignores_eos:
-        notes.append("the server takes no ignore_eos: answers may be shorter than wanted")
+        notes.append("the server takes no ignore_eos")
+    if summary.short_answers:
+        notes.append(f"{summary.short_answers:,} answers were shorter than wanted")
     if not target.lengths.is_measured:
         notes.append("the server tells no usage: prompts were sized by taking a word for a token")
     if summary.counted_by_events:

@@ -100,6 +100,7 @@ class Target:
         result = Result(
             session,
             turn,
+            max_tokens,
             due_s,
             sent_s - began_s,
             None if reader.first_token_s is None else reader.first_token_s - began_s,
