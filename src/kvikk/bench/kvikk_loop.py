@@ -46,7 +46,7 @@ class KvikkLoop:
         self._ids = count()
         self.weight_bytes = self.loaded.memory.weight_bytes
         self.description = (
-            f"kvikk {__version__}, {self.loaded.backend} backend on the CPU, "
+            f"{__version__}, {_backend_name(self.loaded.backend, options.threads)}, "
             f"weights as in the file, KV in {options.dtype}"
         )
 
@@ -98,3 +98,13 @@ class KvikkLoop:
     def _check(output: Output) -> None:
         if output.error is not None:
             raise RuntimeError(output.error)
+
+
+def _backend_name(backend: str, threads: int | None) -> str:
+    """The backend and, where it has any say, its threads."""
+    if backend == "reference":
+        return "reference backend"
+    from kvikk.backends.cpu.jit import available_threads
+
+    available: int = available_threads()
+    return f"{backend} backend, {min(threads or available, available)} threads"

@@ -48,7 +48,7 @@ class TransformersLoop:
             else f"CPU, {torch.get_num_threads()} threads"
         )
         self.description = (
-            f"transformers {transformers.__version__}, torch {torch.__version__} on {where}, "
+            f"{transformers.__version__}, torch {torch.__version__} on {where}, "
             f"weights and KV in {options.dtype}"
         )
 
