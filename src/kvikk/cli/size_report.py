@@ -106,8 +106,6 @@ def print_sizing(one: Sized) -> None:
     """One model: its formula, the three figures, and what fits."""
     sizing = one.sizing
     cost, context = sizing.cost, sizing.context_tokens
-    print(f"{sizing.name}  ({sizing.shape.model_type}, {sizing.shape.num_layers} layers)\n")
-    print("\n".join(_formula(sizing)) + "\n")
     figures = [["each token", *_amount(cost.bytes_per_token)]]
     if sizing.flat_from_tokens is not None:
         then = cost.bytes_per_token_at(context)
@@ -124,10 +122,14 @@ def print_sizing(one: Sized) -> None:
     if one.published is not None:
         published = one.published.cost.bytes_at(context)
         figures.append(["without the what-if", *_amount(published)])
-    print(columns(figures, right=(1, 2)) + "\n")
-    print(_ladder(sizing) + "\n")
-    for remark in _remarks(sizing):
-        print(remark)
+    parts = (
+        f"{sizing.name}  ({sizing.shape.model_type}, {sizing.shape.num_layers} layers)",
+        "\n".join(_formula(sizing)),
+        columns(figures, right=(1, 2)),
+        _ladder(sizing),
+        "\n".join(_remarks(sizing)),
+    )
+    print("\n\n".join(part for part in parts if part))
 
 
 def _formula(sizing: Sizing) -> list[str]:

@@ -15,7 +15,7 @@ from kvikk.shapes.capacity import (
 from kvikk.shapes.cost import CacheCost, cache_cost, rank_cost
 from kvikk.shapes.dtypes import KvDtypes, kv_dtypes
 from kvikk.shapes.formula import Term, terms
-from kvikk.shapes.reserve.engines import EngineOptions, reserve
+from kvikk.shapes.reserve.engines import ENGINES, EngineOptions, reserve
 from kvikk.shapes.reserve.records import Reserved
 from kvikk.shapes.shape import ModelShape
 
@@ -43,6 +43,8 @@ class Choices:
     price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ModelError(f"no engine {self.engine!r}; known: {', '.join(ENGINES)}")
         counts = {
             "context": (self.context_tokens, MOST_TOKENS),
             "number of conversations": (self.num_conversations, MOST_TOKENS),
