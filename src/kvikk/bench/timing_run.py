@@ -122,10 +122,13 @@ class _Prompts:
 
 
 def _open(name: str, options: LoopOptions, tokens: int, sequences: int, tell: Tell) -> Loop:
+    def progress(line: str) -> None:
+        tell(f"{name}: {line}")
+
     if name == "kvikk":
         from kvikk.bench.kvikk_loop import KvikkLoop
 
-        return KvikkLoop(options, most_tokens=tokens, most_sequences=sequences, progress=tell)
+        return KvikkLoop(options, most_tokens=tokens, most_sequences=sequences, progress=progress)
     from kvikk.bench.transformers_loop import TransformersLoop
 
-    return TransformersLoop(options, tell)
+    return TransformersLoop(options, progress)

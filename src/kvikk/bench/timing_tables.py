@@ -21,7 +21,7 @@ def timing_table(report: TimingReport) -> Table:
     """The essay's table: seconds, the speed-up, what one doubling costs, positions computed."""
     table = plain_table(
         *("engine", "new\ntokens", "cached\ns", "vs\nprev.", "uncached\ns", "vs\nprev."),
-        *("speed\nup", "cached\npositions", "uncached\npositions"),
+        *("speed\nup", "cached\npos.", "uncached\npos."),
     )
     for row in report.rows:
         before = report.previous(row)

@@ -33,7 +33,7 @@ class TransformersLoop:
         self._torch = torch
         self._device = torch.device(options.device)
         dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
-        progress("transformers: reading the weights")
+        progress("reading the weights")
         source = resolve(options.model)
         self._model = _load(source, dtype).to(self._device).eval()
         parameters = inspect.signature(type(self._model).forward).parameters
