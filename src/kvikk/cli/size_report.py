@@ -60,6 +60,7 @@ def _figures(sizing: Sizing) -> dict[str, Any]:
             for term in sizing.terms
         ],
         "context_beyond_weights": sizing.context_beyond_weights(choices.num_conversations or 1),
+        "tokens_beyond_weights": sizing.tokens_beyond_weights,
         "at_contexts": [_row(sizing, sizing.at(tokens)) for tokens in sizing.ladder()],
     }
     if choices.memory_bytes is not None:
@@ -207,6 +208,11 @@ def _remarks(sizing: Sizing) -> list[str]:
                 if beyond is None
                 else f"{who} outgrows the weights at {beyond:,} tokens each"
             )
+    if sizing.tokens_beyond_weights is not None:
+        remarks.append(
+            f"from {sizing.tokens_beyond_weights:,} tokens on, of all conversations together, "
+            "the cache is larger than the weights"
+        )
     if choices.num_conversations is not None:
         longest = sizing.longest_context(choices.num_conversations)
         if longest is not None:

@@ -190,6 +190,17 @@ class Sizing:
             max(self.shape.context_tokens, self.context_tokens),
         )
 
+    @property
+    def tokens_beyond_weights(self) -> int | None:
+        """How many tokens, in all conversations, weigh more than the weights.
+
+        None where a token does not always cost the same, and where the weights are not known.
+        """
+        plain = self.flat_from_tokens is None and not self.cost.fixed_bytes
+        if self.weight_bytes is None or not plain or not self.cost.bytes_per_token:
+            return None
+        return int(self.weight_bytes / self.cost.bytes_per_token) + 1
+
     def floor(self, context_tokens: int, num_conversations: int) -> DecodeFloor | None:
         """The floor of decoding for so many conversations, if bandwidth and weights are known."""
         bandwidth = self.choices.bandwidth_bytes_per_s
