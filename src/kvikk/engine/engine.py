@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from kvikk.backends.base import Backend, Plan
 from kvikk.backends.sampling import LogitsError
 from kvikk.cache.keys import KeyChain, root_key
+from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec, ResetResult
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.batching import BatchBuilder
+from kvikk.engine.books import Books
 from kvikk.engine.chance import draw_seed
 from kvikk.engine.choosing import choose
 from kvikk.engine.requests import FinishReason, Output, Request
@@ -40,6 +42,8 @@ class Engine:
     budget of one step, ``max_queue`` how many requests may wait beyond ``max_running``. Without
     ``use_cache`` all keys and values are forgotten after each token and computed again for the
     next: what generation costs where nobody keeps them. ``speculation`` None guesses nothing ahead.
+    ``ledger_memory_bytes`` bounds what the books remember of what is not in the cache; None keeps
+    no books. ``block_bytes``, a group, are for their stories.
     """
 
     def __init__(
@@ -56,9 +60,23 @@ class Engine:
         max_running: int = 64,
         max_queue: int = 256,
         speculation: Speculation | None = None,
+        block_bytes: tuple[int, ...] = (),
+        ledger_memory_bytes: int | None = DEFAULT_MEMORY_BYTES,
     ) -> None:
         assert max_running <= step_tokens <= plan.max_batch_tokens
         assert max_running <= plan.max_batch_sequences
+        self.books = (
+            None
+            if ledger_memory_bytes is None
+            else Books(
+                plan,
+                model_digest=model_digest,
+                numerics=backend.numerics,
+                tokenizer=tokenizer,
+                block_bytes=block_bytes or (0,) * len(plan.groups),
+                memory_bytes=ledger_memory_bytes,
+            )
+        )
         self.cache = CacheManager(
             [
                 GroupSpec(num_blocks, group.window_tokens)
@@ -66,6 +84,7 @@ class Engine:
             ],
             plan.block_size,
             prefix_caching=prefix_caching and use_cache,
+            on_event=None if self.books is None else self.books.hear,
         )
         self.tokenizer = tokenizer
         self.max_requests = max_running + max_queue
@@ -84,6 +103,7 @@ class Engine:
             step_tokens=step_tokens,
             max_running=max_running,
             speculation=self._speculation,
+            on_admission=self._open_ledger,
         )
         self._batches = BatchBuilder(plan, self.cache)
         self._sequences: dict[str, Sequence] = {}
@@ -205,6 +225,22 @@ class Engine:
                 self._speculation.observe(len(logits), time.perf_counter() - started_s)
         return outputs
 
+    def _open_ledger(self, sequence: Sequence) -> None:
+        """Account for the prompt of a sequence that was just admitted."""
+        if self.books is None:
+            return
+        num_prompt_tokens = sequence.num_prompt_tokens
+        caches = self.cache.prefix_caching
+        self.books.admit(
+            sequence.request,
+            sequence.number,
+            sequence.token_ids,
+            sequence.block_keys(num_prompt_tokens) if caches else None,
+            hit_tokens=sequence.cached_tokens or 0,
+            waited_for=sequence.waited_for,
+            computing=lambda key: self.cache.computing(key, besides=sequence.number),
+        )
+
     def _count(self, step: Step) -> None:
         """Enter a step into the totals, and when its new requests began."""
         now_s = time.monotonic()
@@ -236,6 +272,8 @@ class Engine:
     def reset_cache(self) -> ResetResult:
         """Forget everything computed so far; says what still holds blocks."""
         self._scheduler.end_waits()
+        if self.books is not None:
+            self.books.reset()
         return self.cache.reset()
 
     def stats(self) -> Stats:
@@ -323,6 +361,8 @@ class Engine:
         self._scheduler.remove(sequence)
         del self._sequences[sequence.request.id]
         self._finished[reason] += 1
+        if self.books is not None and sequence.cached_tokens is not None:
+            self.books.end(sequence.number, sequence.keys)
         if sequence.text is not None and reason in ("stop", "length"):
             text += sequence.text.finish()
         return Output(

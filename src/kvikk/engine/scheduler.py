@@ -23,6 +23,7 @@ the waiting one, being older than the rest of the queue, comes first.
 """
 
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -55,7 +56,10 @@ class Step:
 
 
 class Scheduler:
-    """Owns the queue of waiting and the list of running sequences, both oldest first."""
+    """Owns the queue of waiting and the list of running sequences, both oldest first.
+
+    ``on_admission`` is told of a sequence that runs for the first time, at that moment.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Scheduler:
         step_tokens: int,
         max_running: int,
         speculation: Speculation | None,
+        on_admission: Callable[[Sequence], None] = lambda sequence: None,
     ) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -74,6 +79,7 @@ class Scheduler:
         self._max_running = max_running
         self._max_rows = plan.max_batch_sequences
         self._speculation = speculation
+        self._on_admission = on_admission
         self._windows = [group.window_tokens for group in plan.groups]
         self._most_blocks = [
             most_blocks(plan.max_context_tokens, window, plan.block_size, step_tokens)
@@ -256,6 +262,7 @@ class Scheduler:
             match = self._cache.match(sequence.block_keys(num_tokens), num_tokens)
             if match.pending_on is not None:
                 sequence.awaited = self._running_by_number(match.pending_on)
+                sequence.waited_for = match.pending_on
                 sequence.awaited_tokens = match.num_tokens + match.pending_tokens
                 continue
             if not self._fits(sequence, match.num_tokens, match.num_tokens):
@@ -277,6 +284,7 @@ class Scheduler:
             if sequence.cached_tokens is None:
                 sequence.cached_tokens = match.num_tokens
                 step.admitted.append(sequence)
+                self._on_admission(sequence)
             step.chunks[sequence] = 1
             step.budget -= 1
             admitted.append(sequence)

@@ -47,6 +47,7 @@ class Sequence:
         "text",
         "timings",
         "token_ids",
+        "waited_for",
     )
 
     def __init__(
@@ -81,6 +82,7 @@ class Sequence:
         self.table_changed = False
         self.awaited: Sequence | None = None
         self.awaited_tokens = 0
+        self.waited_for: int | None = None  # the last one it waited for
         self.cached_tokens: int | None = None  # set once, at the first admission
         self.timings = Timings(arrived_s)  # replaced at each moment
 

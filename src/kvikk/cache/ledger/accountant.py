@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
-from kvikk.cache.keys import KeyChain
+from kvikk.cache.keys import KeyChain, root_key
 from kvikk.cache.ledger import contents as block_contents
 from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
 from kvikk.cache.ledger.moved import RecentTokens, Run, RunFinder
@@ -52,6 +52,28 @@ class Root:
     kv_dtype: str = ""
     numerics: str = ""
     salt: bytes = b""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        block_size: int,
+        model: bytes,
+        kv_dtype: str,
+        numerics: str,
+        adapter: bytes = b"",
+        salt: bytes = b"",
+    ) -> "Root":
+        """The root key of these parts; see ``keys.root_key``."""
+        key = root_key(
+            model=model,
+            block_size=block_size,
+            kv_dtype=kv_dtype,
+            numerics=numerics,
+            adapter=adapter,
+            salt=salt,
+        )
+        return cls(key, model, adapter, kv_dtype, numerics, salt)
 
 
 @dataclass(slots=True)
@@ -115,13 +137,14 @@ class Accountant:
         *,
         num_prompt_tokens: int,
         hit_tokens: int,
-        waited: bool = False,
+        waited_for: int | None = None,
         computing: Callable[[bytes], int | None] = lambda key: None,
     ) -> Ledger:
         """Account for a prompt at its admission.
 
         ``tokens`` is the sequence's growing list and ``keys`` those of its full blocks; the first
-        ``hit_tokens`` are reused. ``computing`` names the other sequence that is computing a key.
+        ``hit_tokens`` are reused, some of them of a sequence that was ``waited_for``. ``computing``
+        names the other sequence that is computing a key.
         """
         known = _Open(tokens, self._root_number(root), KeyChain(_BARE_ROOT, self.block_size))
         self._open[sequence] = known
@@ -129,7 +152,7 @@ class Accountant:
         prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
         missed = _Missed(prompt, keys, hit_tokens, max(hit_tokens, reachable))
         partial = self._partial(missed, root)
-        front = (*self._hits(keys, hit_tokens, waited), *((partial,) if partial else ()))
+        front = (*self._hits(keys, hit_tokens, waited_for), *((partial,) if partial else ()))
         start = partial.stop if partial else hit_tokens
         tail = Span(missed.stop, num_prompt_tokens, Cause.TAIL)
         blocks = self._block_causes(missed, known, computing)
@@ -186,14 +209,16 @@ class Accountant:
 
     # What is said.
 
-    def _hits(self, keys: Sequence[bytes], hit_tokens: int, waited: bool) -> Iterator[Span]:
+    def _hits(
+        self, keys: Sequence[bytes], hit_tokens: int, waited_for: int | None
+    ) -> Iterator[Span]:
         size = self.block_size
         owners = groupby(
             range(hit_tokens // size), lambda block: self._residents.sequence(keys[block])
         )
         for owner, blocks in owners:
             numbers = list(blocks)
-            detail = Detail(sequence=owner, waited=waited)
+            detail = Detail(sequence=owner, waited=owner == waited_for)
             yield Span(numbers[0] * size, (numbers[-1] + 1) * size, Cause.HIT_DEVICE, detail)
 
     def _partial(self, missed: "_Missed", root: Root) -> Span | None:
@@ -278,7 +303,7 @@ class Accountant:
         # A run may begin in front of what was missed.
         first = max(0, missed.start - self.block_size + 1)
         seed = seed_of(self._roots[known.root].key)
-        return RunFinder(missed.prompt, self.block_size, self._tokens_of).find(
+        return RunFinder(missed.prompt, self.block_size, self.tokens_of).find(
             self._contents, seed, first
         )
 
@@ -304,7 +329,8 @@ class Accountant:
             position = end
         yield Span(position, stop, Cause.NEW)
 
-    def _tokens_of(self, sequence: int) -> Sequence[int] | None:
+    def tokens_of(self, sequence: int) -> Sequence[int] | None:
+        """The tokens of a sequence, while they are remembered."""
         live = self._open.get(sequence)
         return self._ended.get(sequence) if live is None else live.tokens
 

@@ -1,0 +1,134 @@
+"""The engine's books: a ledger a request, the totals, and what other amounts of memory would hit.
+
+The engine says who is admitted, who ends and that the cache was emptied; the cache says by itself
+what happens to its blocks. Nothing here changes what either does.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from kvikk.backends.base import Plan
+from kvikk.cache.events import Event
+from kvikk.cache.keys import KeyChain
+from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant, Root
+from kvikk.cache.ledger.records import Cause, Ledger, Span
+from kvikk.cache.ledger.reuse import ReuseDistances, WhatIf
+from kvikk.engine.accounts import Account, Accounts
+from kvikk.engine.requests import Request
+from kvikk.engine.story import Story, Storyteller
+from kvikk.text.tokenizer import Tokenizer
+
+# Of the pool's own size: what an operator would ask about.
+MEMORY_SHARES = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+
+
+class Books:
+    """Accounts for one engine's requests; owned by the engine's thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        model_digest: bytes,
+        numerics: str,
+        tokenizer: Tokenizer | None,
+        block_bytes: Sequence[int],
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
+        self.accounts = Accounts()
+        self._accountant = Accountant(plan.block_size, len(plan.groups), memory_bytes=memory_bytes)
+        self._plan = plan
+        self._model_digest = model_digest
+        self._numerics = numerics
+        self._tokenizer = tokenizer
+        self._block_bytes = tuple(block_bytes)
+        # What keeps all tokens is what bounds a hit; where nothing does, the largest window.
+        sizes = [
+            count
+            for group, count in zip(plan.groups, plan.num_blocks, strict=True)
+            if group.window_tokens is None
+        ]
+        num_blocks = min(sizes) if sizes else max(plan.num_blocks)
+        self._reuse = ReuseDistances(
+            [max(1, int(share * num_blocks)) for share in MEMORY_SHARES], plan.block_size
+        )
+
+    def hear(self, event: Event) -> None:
+        """Follow the cache."""
+        self._accountant.hear(event)
+
+    def root(self, salt: bytes) -> Root:
+        """What the keys of a tenant's prompts begin with."""
+        return Root.of(
+            block_size=self._plan.block_size,
+            model=self._model_digest,
+            kv_dtype=self._plan.kv_dtype,
+            numerics=self._numerics,
+            salt=salt,
+        )
+
+    def admit(
+        self,
+        request: Request,
+        sequence: int,
+        tokens: Sequence[int],
+        keys: Sequence[bytes] | None,
+        *,
+        hit_tokens: int,
+        waited_for: int | None,
+        computing: Callable[[bytes], int | None],
+    ) -> Account:
+        """Open the ledger of a request that joins for the first time.
+
+        ``tokens`` grows with the answer. ``keys`` None is a cache that shares nothing, where no hit
+        could reach anything.
+        """
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if keys is None:
+            ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
+        else:
+            self._reuse.ask(keys, num_prompt_tokens)
+            ledger = self._accountant.open(
+                sequence,
+                tokens,
+                keys,
+                self.root(request.salt),
+                num_prompt_tokens=num_prompt_tokens,
+                hit_tokens=hit_tokens,
+                waited_for=waited_for,
+                computing=computing,
+            )
+        assert ledger.hit_tokens == hit_tokens, "a hit is lost in the ledger"
+        return self.accounts.add(request.id, sequence, ledger, request.origin, request.parts)
+
+    def end(self, sequence: int, keys: KeyChain | None) -> None:
+        """A sequence has ended."""
+        self._accountant.close(sequence)
+        if keys is not None:
+            self._reuse.use(keys.keys)
+
+    def reset(self) -> None:
+        """The cache was emptied."""
+        self._reuse.clear()
+
+    def what_if(self) -> tuple[WhatIf, ...]:
+        """Hits under LRU with half, one, two and four times the blocks."""
+        return self._reuse.result()
+
+    def story(self, account: Account, for_operator: bool) -> Story:
+        """A request's story, for the operator or for the tenant whose it is."""
+
+        def name(sequence: int | None) -> str | None:
+            request_id = self.accounts.name(sequence)
+            other = None if request_id is None else self.accounts.find(request_id)
+            is_own = other is not None and other.origin.tenant == account.origin.tenant
+            return request_id if for_operator or is_own else None
+
+        teller = Storyteller(
+            self._tokenizer,
+            self._accountant.tokens_of,
+            name,
+            self._block_bytes,
+            self._plan.block_size,
+        )
+        return teller.tell(account, for_operator)
