@@ -311,7 +311,9 @@ def test_stored_frequencies_are_no_reason_to_refuse(saved_llama: Path) -> None:
         ({"rope_parameters": {"rope_theta": 1e308}}, r"rope_theta is 1e\+308"),
         ({"rope_parameters": {**LLAMA3_SCALING, "high_freq_factor": 1.0}}, "is not below"),
         ({"head_dim": 31}, "31 of a head's 31 elements"),
-        ({"model_type": "nonesuch"}, "'nonesuch' are not supported"),
+        ({"model_type": "nonesuch"}, "'nonesuch' cannot be run; those that can: gemma2, "),
+        ({"model_type": "mamba"}, "'mamba' cannot be run; those that can: .*, llama, mistral, "),
+        ({"model_type": 3}, "names no model_type"),
     ],
 )
 def test_a_configuration_that_cannot_be_run_is_one_line(

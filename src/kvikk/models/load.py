@@ -13,7 +13,7 @@ from kvikk.models.olmo2 import load_olmo2
 from kvikk.models.phi3 import load_phi3
 from kvikk.models.qwen import load_qwen2, load_qwen3
 from kvikk.models.smollm3 import load_smollm3
-from kvikk.shapes.config import Config
+from kvikk.shapes.config import Config, text_config
 from kvikk.shapes.families import normalise, read_shape
 from kvikk.shapes.shape import ModelShape
 
@@ -38,10 +38,10 @@ def load_decoder(source: ModelSource) -> Decoder:
     Raises ModelError if its files are damaged, its family cannot be run, or its tensors are not
     what its configuration promises.
     """
-    shape = read_shape(source.config)
-    if shape.model_type not in _LOADERS:
-        known = ", ".join(sorted(_LOADERS))
+    family = text_config(source.config).get("model_type")
+    if isinstance(family, str) and family not in _LOADERS:
         raise ModelError(
-            f"models of type {shape.model_type!r} can be sized but not run; those that run: {known}"
+            f"models of type {family!r} cannot be run; those that can: {', '.join(_LOADERS)}"
         )
+    shape = read_shape(source.config)
     return _LOADERS[shape.model_type](source, normalise(source.config), shape)
