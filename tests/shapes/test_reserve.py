@@ -17,9 +17,10 @@ from kvikk.shapes.reserve import kvikk, llama_cpp, sglang, transformers, vllm
 from kvikk.shapes.reserve.engines import ENGINES, EngineOptions, reserve
 from kvikk.shapes.reserve.records import layers_of
 from kvikk.shapes.shape import LayerCache, LayerKind, ModelShape, cache_groups
-from tests.shapes.configurations import published, published_names
+from tests.shapes.configurations import DATA, published, published_names
 
 MIB = 2**20
+VLLM_BYTES: dict[str, dict[str, int]] = json.loads((DATA / "vllm_request_bytes.json").read_text())
 
 
 def windowed(full: int, sliding: int, elements: int, window: int) -> ModelShape:
@@ -44,6 +45,19 @@ def test_an_engine_reserves_at_least_what_is_held(name: str, engine: str) -> Non
     for context in (100, 5000):
         held = cache_cost(shape).bytes_at(context)
         assert reserve(engine, shape, None, context, EngineOptions()).total_bytes >= held
+
+
+@pytest.mark.parametrize("name", VLLM_BYTES)
+def test_vllms_own_functions_come_to_the_same_bytes(name: str) -> None:
+    """vLLM 0.32: ``get_kv_cache_groups`` and ``_max_memory_usage_bytes_from_groups``.
+
+    They were given a spec a layer, attention blocks already grown to hold a state, and steps of
+    8,192 tokens.
+    """
+    layers = layers_of(read_shape(published(name)))
+    for context, theirs in VLLM_BYTES[name].items():
+        ours = vllm.reserve(layers, int(context), vllm.VllmSettings())
+        assert ours.total_bytes == theirs
 
 
 def test_vllm_makes_the_pages_of_gemma_4_equal() -> None:

@@ -96,7 +96,10 @@ def guesses(seen: Seen, subject: Subject) -> Iterator[Guess]:
     shapes: list[tuple[str, ModelShape]] = [("", subject.shape), *subject.variants]
     has_windows = any(layer.window_tokens for layer in subject.shape.layers)
     has_states = any(layer.state for layer in subject.shape.layers)
-    steps = others("step", settings.max_num_batched_tokens, (2048, 4096, 16384, 32768))
+    step_tokens = settings.max_num_batched_tokens
+    steps = others("step", step_tokens, (2048, 4096, 16384, 32768))
+    if "step" in seen.stated:  # asynchronous scheduling has the next step in flight
+        steps.append(2 * step_tokens)
     drafted = others("drafted", settings.speculative_tokens, (1, 2, 3, 4))
     choices = product(
         shapes,
@@ -112,7 +115,7 @@ def guesses(seen: Seen, subject: Subject) -> Iterator[Guess]:
         words += ["windows counted as full attention"] if hybrid != settings.hybrid else []
         words += ["two states a request, for prefix caching"] if states == 2 else []
         words += [f"block size {block}"] if block != settings.block_size else []
-        words += [f"steps of {step:,} tokens"] if step != settings.max_num_batched_tokens else []
+        words += [f"steps of {step:,} tokens in flight"] if step != step_tokens else []
         words += [f"{draft} speculative tokens"] if draft != settings.speculative_tokens else []
         chosen = VllmSettings(
             block_size=block,
