@@ -122,7 +122,10 @@ def test_phases_stay_within_the_context() -> None:
     plan = PhasePlan.up_to(1024)
     assert max(plan.prompts) + 1 <= 1024
     assert max(plan.contexts) + DECODE_STEPS + 1 <= 1024
-    assert PhasePlan.up_to(8192).batches == (1, 2, 4, 8, 16, 32, 64)
+    whole = PhasePlan.up_to(8192)
+    assert whole.batches == (1, 2, 4, 8, 16, 32, 64)
+    assert whole.contexts == (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8000)
+    assert whole.prompts == whole.contexts[1:]
 
 
 def test_batches_are_measured_beside_long_contexts(models: dict[str, str]) -> None:

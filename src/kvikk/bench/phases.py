@@ -60,12 +60,15 @@ class PhasesReport:
 
 
 def doubling(first: int, last: int) -> tuple[int, ...]:
-    """``first``, twice that, and so on, at most ``last``."""
-    sizes = []
-    while first <= last:
-        sizes.append(first)
-        first *= 2
-    return tuple(sizes)
+    """``first``, twice that, and so on; then whole thousands where another half fits in ``last``.
+
+    So a context of 8,192 tokens, which has no room for an answer behind 8,192, ends with 8,000.
+    """
+    sizes = [first]
+    while 2 * sizes[-1] <= last:
+        sizes.append(2 * sizes[-1])
+    thousands = last // 1000 * 1000
+    return (*sizes, thousands) if 2 * thousands >= 3 * sizes[-1] else tuple(sizes)
 
 
 @dataclass(frozen=True)
