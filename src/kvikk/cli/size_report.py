@@ -137,11 +137,12 @@ def _formula(sizing: Sizing) -> list[str]:
     lines = []
     for term in sizing.terms:
         if term.fixed_bytes:
-            unit, amount = f" a conversation ({term.kind})", term.fixed_bytes
+            unit = f" a conversation ({term.kind})"
         else:
             kind = "" if term.kind == "full" else f" ({term.kind})"
             window = "" if term.window_tokens is None else f" of the last {term.window_tokens:,}"
-            unit, amount = f" a token{window}{kind}", term.bytes_per_token
+            unit = f" a token{window}{kind}"
+        amount = term.fixed_bytes or term.bytes_per_token
         lines.append(f"{term.text} = {_exact(amount)} bytes = {format_bytes(amount)}{unit}")
     return lines
 
