@@ -22,8 +22,7 @@ def kernels_assembly() -> str:
         (forms.scores, (tile,)),
         (forms.values, (tile,)),
         (forms.join, (tile,)),
-        (forms.multiply, (CompileTime(Product(TILES["Q4_1"], "silu")),)),
-        (forms.multiply, (CompileTime(Product(TILES["Q8_0"], parts=2)),)),
+        (forms.multiply, (CompileTime(Product(TILES["Q4_1"])),)),
         (forms.multiply, (CompileTime(Product(TILES["BF16"])),)),
     ]
     parts = []
