@@ -52,9 +52,10 @@ def test_gpt2_holds_73728_bytes_a_token() -> None:
 
 def test_two_layers_of_llama_3_1_8b_come_to_128_kib_a_token_in_all_32() -> None:
     config = published("llama-Meta-Llama-3.1-8B")
-    (bytes_held,) = held(prove_transformers("slice", config, (6,), num_layers=2))
+    proof = prove_transformers("slice", config, (3, 6), num_layers=2)
     # float32 here, 16 bits there; 2 layers here, 32 there
-    assert bytes_held / 6 / 2 * 16 == 128 * 1024
+    assert held(proof)[1] / 6 / 2 * 16 == 128 * 1024
+    assert proof.rules[-1] == "in all 32 layers, in bf16: 131,072 bytes a token"
 
 
 def test_a_window_stops_growing_in_transformers_and_in_ours() -> None:

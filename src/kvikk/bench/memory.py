@@ -15,7 +15,7 @@ from kvikk.bench.memory_families import TINY
 from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.shapes.config import text_config
-from kvikk.shapes.dtypes import kv_dtypes
+from kvikk.shapes.dtypes import cache_dtype, kv_dtypes
 from kvikk.shapes.families import read_shape
 from kvikk.shapes.reserve import kvikk
 from kvikk.shapes.reserve import transformers as rules
@@ -25,6 +25,7 @@ from kvikk.shapes.reserve.records import (
     with_float_states,
     with_plain_indexers,
 )
+from kvikk.shapes.shape import ModelShape
 
 Config = Mapping[str, Any]
 
@@ -106,6 +107,8 @@ def prove_transformers(
         )
     kinds = ", ".join(sorted({part.kind for layer in layers for part in layer}))
     rule = rules.reserve(layers, points[-1].num_tokens, settings).rules
+    if num_layers is not None:
+        rule = (*rule, _scaled(points, num_layers, read_shape(config)))
     version = f"transformers {_version()}, torch {torch.__version__}"
     return MemoryProof(name, version, "f32", tuple(points), rule, f"{len(layers)} layers: {kinds}")
 
@@ -223,6 +226,15 @@ def _tensors(held: object) -> Iterator[Any]:
         and not type(held).__name__.endswith("Config")
     ):
         yield from _tensors(vars(held))
+
+
+def _scaled(points: Sequence[Checkpoint], num_layers: int, whole: ModelShape) -> str:
+    """What a token of a slice comes to in all layers, in the type that the model is kept in."""
+    first, last = points[0], points[-1]
+    a_token = (last.held_bytes - first.held_bytes) / (last.num_tokens - first.num_tokens)
+    dtype = cache_dtype(whole.kv_dtype)
+    scaled = a_token / num_layers * whole.num_layers * dtype.block_bytes / 4
+    return f"in all {whole.num_layers} layers, in {dtype.name}: {scaled:,.0f} bytes a token"
 
 
 def _version() -> str:
