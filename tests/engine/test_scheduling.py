@@ -228,6 +228,47 @@ def test_a_step_holds_decodes_and_prefill_pieces_in_one_batch() -> None:
     assert backend.batches == [8, 8, 7, 1, 1, 1]
 
 
+def test_a_short_prompt_behind_a_long_one_does_not_wait_for_its_end() -> None:
+    engine, _ = make_engine(step_tokens=8)
+    answers: dict[str, Answer] = {}
+    engine.add(request("long", LONG, 1))
+    step(engine, answers)
+    engine.add(request("short", [50, 51, 52, 53], 1))
+    step(engine, answers)  # four of the long one, and the whole of the short one
+    assert answers["short"].finish_reason == "length"
+    assert "long" not in answers
+    for _ in range(4):  # 12 of 40 are computed; it now has every step to itself
+        step(engine, answers)
+    assert answers["long"].finish_reason == "length"
+
+
+def test_short_prompts_without_end_leave_a_long_one_half_of_every_step() -> None:
+    engine, _ = make_engine(step_tokens=8, num_blocks=(128,))
+    answers: dict[str, Answer] = {}
+    engine.add(request("long", LONG, 1))
+    steps = 0
+    while "long" not in answers:
+        for number in range(3):
+            prompt = [number, steps, 7, 8, 9, 10]
+            engine.add(request(f"{steps}-{number}", prompt, 1))
+        step(engine, answers)
+        steps += 1
+        assert steps <= 14, "40 tokens, at least half of what answers leave a step"
+
+
+def test_of_prompts_that_came_together_the_shortest_are_answered_first() -> None:
+    engine, _ = make_engine(step_tokens=8)
+    lengths = {"a": 30, "b": 20, "c": 10, "d": 5}
+    for number, (name, length) in enumerate(lengths.items()):
+        engine.add(request(name, [number, *LONG[: length - 1]], 1))
+    answers: dict[str, Answer] = {}
+    finished: list[str] = []
+    while engine.has_work:
+        step(engine, answers)
+        finished += sorted(name for name in answers if name not in finished)
+    assert finished[:2] == ["d", "c"]
+
+
 def test_the_newest_gives_way_and_continues_where_it_was() -> None:
     engine, _ = make_engine(num_blocks=(9,), max_context_tokens=36)
     answers: dict[str, Answer] = {}

@@ -1,0 +1,167 @@
+"""What guessing ahead gains: the same requests with and without it, the same answers.
+
+    python benchmarks/speculation.py --traces FOLDER [--model smollm2] [--threads N] [--rounds 3]
+                                     [--prompt-tokens 1500] [--answer-tokens 128] [--json]
+
+FOLDER holds sessions as JSON lines with an ``input`` text, such as lmcache-agent-trace's. Of each
+session one request is replayed: the last ``--prompt-tokens`` tokens of its longest input. Plain
+chat questions stand beside them, where little repeats. Both engines take turns, the prompt is in the
+cache, and times are from the first token to the last, medians over the rounds. That both give the
+same tokens is checked for every answer.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import geometric_mean, median
+
+from kvikk import LLM
+
+QUESTIONS = (
+    "Why is the sky blue?",
+    "Tell me about the history of Norway in five sentences.",
+    "How do I bake bread?",
+    "Write a short poem about the sea.",
+    "List ten animals.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request: what its answer took with guesses and without."""
+
+    name: str
+    prompt_tokens: int
+    answer_tokens: int
+    steps: int  # with guesses; without, one a token
+    drafted_tokens: int
+    accepted_tokens: int
+    tokens_per_s: float  # with guesses
+    plain_tokens_per_s: float
+    gain: float  # the one over the other
+
+
+def session_prompts(folder: Path, model: LLM, num_tokens: int) -> dict[str, list[int]]:
+    """The end of each session's longest input."""
+    prompts = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = path.read_text().splitlines()
+        longest = max((json.loads(line)["input"] for line in lines), key=len)
+        prompts[path.stem[:16]] = model.loaded.tokenizer.encode(longest)[-num_tokens:]
+    return prompts
+
+
+def compare(
+    guessing: LLM, plain: LLM, name: str, prompt: Sequence[int], answer_tokens: int, rounds: int
+) -> Row:
+    """One request through both engines. AssertionError if the answers differ."""
+    speeds: dict[int, list[float]] = {id(guessing): [], id(plain): []}
+    for number in range(rounds + 1):
+        answers = []
+        for model in (guessing, plain) if number % 2 else (plain, guessing):
+            before = model.loaded.engine.stats()
+            answer = model.generate([prompt], max_tokens=answer_tokens, ignore_eos=True)[0]
+            answers.append(answer.token_ids)
+            if number > 0:  # the first puts the prompt into the cache
+                speeds[id(model)].append(answer.tokens_per_s or 0.0)
+            if model is guessing:
+                first, last = before, model.loaded.engine.stats()
+        assert answers[0] == answers[1], f"{name}: guesses have changed the answer"
+    fast, slow = median(speeds[id(guessing)]), median(speeds[id(plain)])
+    return Row(
+        name,
+        len(prompt),
+        len(answers[0]),
+        last.steps - first.steps,
+        last.drafted_tokens - first.drafted_tokens,
+        last.accepted_tokens - first.accepted_tokens,
+        fast,
+        slow,
+        fast / slow,
+    )
+
+
+def measure(
+    model: str,
+    traces: Path | None,
+    *,
+    threads: int | None,
+    rounds: int,
+    prompt_tokens: int,
+    answer_tokens: int,
+    max_requests: int | None = None,
+) -> list[Row]:
+    """Sessions, then questions; at most ``max_requests`` of each."""
+    options = {
+        "threads": threads,
+        "max_running": 8,
+        "max_context_tokens": prompt_tokens + answer_tokens + 256,
+        "kv_memory_bytes": 2**28,
+    }
+    guessing, plain = LLM(model, **options), LLM(model, **options, speculation=False)
+    prompts = {} if traces is None else session_prompts(traces, guessing, prompt_tokens)
+    requests = list(prompts.items())[:max_requests]
+    for question in QUESTIONS[:max_requests]:
+        messages = [{"role": "user", "content": question}]
+        requests.append((question, list(guessing.chat_prompt(messages))))
+    rows = []
+    for name, prompt in requests:
+        print(name, file=sys.stderr)
+        rows.append(compare(guessing, plain, name, prompt, answer_tokens, rounds))
+    return rows
+
+
+def print_table(rows: list[Row]) -> None:
+    """A Markdown table, and the geometric mean of the gains."""
+    print("| request | prompt | steps for tokens | guessed, right | tokens/s, without | gain |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row.name} | {row.prompt_tokens:,} | {row.steps} for {row.answer_tokens} | "
+            f"{row.drafted_tokens}, {row.accepted_tokens} | "
+            f"{row.tokens_per_s:.0f}, {row.plain_tokens_per_s:.0f} | {row.gain:.2f}x |"
+        )
+    questions = [row.gain for row in rows if row.name in QUESTIONS]
+    sessions = [row.gain for row in rows if row.name not in QUESTIONS]
+    for kind, gains in (("sessions", sessions), ("questions", questions)):
+        if gains:
+            print(
+                f"\n{kind}: {geometric_mean(gains):.2f}x (geometric mean of {len(gains)}; "
+                f"{min(gains):.2f}x to {max(gains):.2f}x)"
+            )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--traces", type=Path, help="a folder of sessions")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompt-tokens", type=int, default=1500)
+    parser.add_argument("--answer-tokens", type=int, default=128)
+    parser.add_argument("--max-requests", type=int, help="of sessions, and of questions")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = measure(
+        arguments.model,
+        arguments.traces,
+        threads=arguments.threads,
+        rounds=arguments.rounds,
+        prompt_tokens=arguments.prompt_tokens,
+        answer_tokens=arguments.answer_tokens,
+        max_requests=arguments.max_requests,
+    )
+    if arguments.json:
+        told = {"kvikk": version("kvikk"), "model": arguments.model, "rows": [*map(asdict, rows)]}
+        print(json.dumps(told))
+    else:
+        print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
