@@ -6,8 +6,8 @@
 FOLDER holds sessions as JSON lines with an ``input`` text, such as lmcache-agent-trace's. Of each
 session one request is replayed: the last ``--prompt-tokens`` tokens of its longest input. Plain
 chat questions stand beside them, where little repeats. Both engines take turns, the prompt is in
-the cache, and times are from the first token to the last, medians over the rounds. That both give the
-same tokens is checked for every answer.
+the cache, and times are from the first token to the last, medians over the rounds. That both give
+the same tokens is checked for every answer.
 """
 
 import argparse
