@@ -4,6 +4,14 @@ from kvikk.shapes.config import Config
 
 # Left out of whole configurations.
 DEFAULTS: dict[str, Config] = {
+    "gemma": {
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+    },
     "gemma2": {
         "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,

@@ -17,18 +17,23 @@ from kvikk.shapes.shape import Entries, LayerCache, LayerKind
 
 _INDEX_SCALE_ELEMENTS, _INDEX_SCALE_BYTES = 128, 4
 
-# FlashMLA's packed rows: fp8 with float32 scales and the rotated part in bf16 (DeepSeek V3.2), or
-# with one-byte scales padded to 8 (DeepSeek V4). vLLM's ``v1/kv_cache_interface.py``.
-_PACKED_V32_BYTES = 512 + 4 * 4 + 2 * 64
-_PACKED_V4_BYTES = 448 + 2 * 64 + 8
+# FlashMLA's packed rows: fp8 with scales, the rotated part in bf16. DeepSeek V3.2 has a float32
+# scale for 128 elements, V4 a byte for 64 and one more. vLLM's ``v1/kv_cache_interface.py``.
+
+
+def _packed_v32_bytes(rank: int, rope: int) -> int:
+    return rank + -(-rank // 128) * 4 + 2 * rope  # 656 for 512 and 64
+
+
+def _packed_v4_bytes(plain: int, rope: int) -> int:
+    return plain + -(-plain // 64) + 1 + 2 * rope  # 584 for 448 and 64
 
 
 def latent_layer(config: Config) -> LayerCache:
     """One latent a token: the compressed keys and values, and the rotated part of the key."""
     rank = fields.read_int(config, "kv_lora_rank")
     rope = fields.read_int(config, "qk_rope_head_dim")
-    packed_bytes = _PACKED_V32_BYTES if (rank, rope) == (512, 64) else None
-    return LayerCache(LayerKind.LATENT, rank + rope, packed_bytes=packed_bytes)
+    return LayerCache(LayerKind.LATENT, rank + rope, packed_bytes=_packed_v32_bytes(rank, rope))
 
 
 def latent(config: Config) -> Layers:
@@ -103,11 +108,13 @@ def deepseek_v4(config: Config) -> Layers:
     chooses among them with keys of its own. What a compressor holds of an unfinished entry is its
     working memory and not counted.
     """
+    head_dim = fields.read_int(config, "head_dim")
+    rope = min(fields.read_int(config, "qk_rope_head_dim", default=64), head_dim)
     window = LayerCache(
         LayerKind.SLIDING,
-        fields.read_int(config, "head_dim"),
+        head_dim,
         window_tokens=fields.read_int(config, "sliding_window"),
-        packed_bytes=_PACKED_V4_BYTES,
+        packed_bytes=_packed_v4_bytes(head_dim - rope, rope),
     )
     return tuple(_compressed(config, window, ratio) for ratio in _compress_ratios(config))
 
@@ -146,13 +153,15 @@ def _ratio(rates: Mapping[str, object], name: str) -> int:
 def minimax_m3(config: Config) -> Layers:
     """Keys and values everywhere, and one indexer key of their type where attention is sparse.
 
-    ``sparse_attention_freq`` says where; the indexer keeps values too unless
+    ``layer_types`` or ``sparse_attention_freq`` says where; the indexer keeps values too unless
     ``sparse_disable_index_value`` (SGLang's ``pool_configurator.py``).
     """
     layers = full_attention({**config, "layer_types": None})
     sparse = fields.part(config, "sparse_attention_config")
     indexed = fields.flags({**config, **sparse}, "sparse_attention_freq")
-    if not indexed:
+    if (names := fields.layer_types(config)) is not None:
+        indexed = [name != "full_attention" for name in names]
+    if not indexed or not any(indexed):
         return layers
     without_values = fields.flags({**config, **sparse}, "sparse_disable_index_value")
     elements = fields.read_int(sparse, "sparse_index_dim")

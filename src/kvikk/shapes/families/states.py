@@ -169,16 +169,19 @@ _NEMOTRON_LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "none"
 
 
 def nemotron_h(config: Config) -> Layers:
-    """``hybrid_override_pattern``: M is Mamba 2, * attention, - and E feed-forward layers."""
-    pattern = config.get("hybrid_override_pattern")
-    if not isinstance(pattern, str):
-        listed = config.get("layer_types") or config.get("layers_block_type")
-        if not isinstance(listed, list):
-            raise ModelError(
-                "the model's configuration lacks hybrid_override_pattern or layers_block_type"
-            )
+    """``layers_block_type``, or in ``hybrid_override_pattern`` a letter a layer.
+
+    M is Mamba 2, * attention, - and E are feed-forward layers.
+    """
+    listed = config.get("layer_types") or config.get("layers_block_type")
+    if isinstance(listed, list):
         config = {**config, "num_hidden_layers": len(listed), "layer_types": listed}
         return _hybrid(config, mamba2_state(config), lambda index: "none")
+    pattern = config.get("hybrid_override_pattern")
+    if not isinstance(pattern, str):
+        raise ModelError(
+            "the model's configuration lacks hybrid_override_pattern or layers_block_type"
+        )
     letters = pattern.replace("|", "")
     if not letters or set(letters) - _NEMOTRON_LETTERS.keys():
         raise ModelError(
@@ -326,7 +329,8 @@ def recurrent_gemma(config: Config) -> Layers:
     if not isinstance(blocks, list | tuple):
         raise ModelError("the model's configuration: block_types is not a list")
     window_tokens = fields.read_int(config, "attention_window_size", default=2048)
-    config = {**config, "layer_types": None, "sliding_window": window_tokens}
+    # There its name for attention is that of full attention elsewhere.
+    config = {**config, "layers_block_type": None, "sliding_window": window_tokens}
     return _hybrid(
         config,
         StateCache(width * (kernel - 1), width),

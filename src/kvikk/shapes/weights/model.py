@@ -101,13 +101,13 @@ def _mixers(config: Config, layer: LayerCache, index: int, prefix: str) -> Itera
 
 
 def _feed_forward_of(config: Config, index: int) -> Config:
-    """Nemotron-H writes - for a dense layer and E for experts; others need no help."""
-    pattern = config.get("hybrid_override_pattern")
-    if config["model_type"] != "nemotron_h" or not isinstance(pattern, str):
+    """Nemotron-H names its dense layers and those with experts; others need no help."""
+    if config["model_type"] != "nemotron_h":
         return config
-    if pattern.replace("|", "")[index] == "E":
-        return {**config, "moe_layer_freq": None}
-    return {**config, "n_routed_experts": 0}
+    listed = config.get("layer_types") or config.get("layers_block_type")
+    letters = str(config.get("hybrid_override_pattern")).replace("|", "")
+    name = listed[index] if isinstance(listed, list) else letters[index]
+    return config if name in ("E", "moe") else {**config, "n_routed_experts": 0}
 
 
 def _shared_attention(config: Config, layers: tuple[LayerCache, ...]) -> Iterator[Weight]:
