@@ -117,3 +117,18 @@ def test_a_configuration_that_makes_no_sense_is_one_line(
     with pytest.raises(ModelError, match=problem) as caught:
         read_shape({**LLAMA_31_8B, **changes})
     assert "\n" not in str(caught.value)
+
+
+def test_listed_layers_outrank_the_letters_of_nemotron_h() -> None:
+    config = {
+        "model_type": "nemotron_h",
+        "layers_block_type": ["mamba", "attention", "moe"],
+        "hybrid_override_pattern": "***",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 16,
+    }
+    kinds = [LayerKind.STATE, LayerKind.FULL, LayerKind.NONE]
+    assert [layer.kind for layer in read_shape(config).layers] == kinds
