@@ -59,9 +59,8 @@ class Growth:
         return 1e3 * (time.perf_counter() - started_s)
 
     def _decode(self, streams: int, context: int) -> float:
-        # Prompts take turns: the first streams answer while the last prompts are still computed.
-        prompt_steps = streams * BATCH_PROMPT_TOKENS // 64 + 1
-        ids = self._begin(streams, context, prompt_steps + DECODED_TOKENS)
+        # The first streams answer while the last prompts are computed, at least four a step.
+        ids = self._begin(streams, context, streams + DECODED_TOKENS)
         while ids:
             ids -= {output.request_id for output in self._engine.step()}
         started_s = time.perf_counter()

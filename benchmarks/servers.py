@@ -87,8 +87,7 @@ KINDS = {
             "folder",
             "transformers",
             "transformers",
-            "serve --force-model {model} --port {port} --dtype bfloat16 --device cpu "
-            "--continuous-batching",
+            "serve {model} --port {port} --dtype bfloat16 --device cpu --continuous-batching",
             {"HF_HUB_OFFLINE": "1"},
         ),
     )

