@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kvikk.shapes.cost import layer_parts
-from kvikk.shapes.dtypes import CacheDtype, KvDtypes, cache_dtype
+from kvikk.shapes.dtypes import PACKED_LATENTS, CacheDtype, KvDtypes, cache_dtype
 from kvikk.shapes.shape import LayerCache, LayerKind, ModelShape
 
 
@@ -52,7 +52,7 @@ def _text(kind: str, layer: LayerCache, dtypes: KvDtypes, model_dtype: CacheDtyp
             entries = layer.indexer if kind == "indexer" else layer.compressed
             assert entries is not None
             packed = entries.packed_bytes is not None and (
-                kind == "indexer" or dtypes.key.name == "fp8_ds_mla"
+                kind == "indexer" or dtypes.key.name == PACKED_LATENTS
             )
             size = (
                 f"{entries.packed_bytes} bytes"
@@ -73,6 +73,8 @@ def _text(kind: str, layer: LayerCache, dtypes: KvDtypes, model_dtype: CacheDtyp
                 layer.cross.key_elements, layer.cross.value_elements, layer.kv_heads, dtypes
             )
             return f"{rows} · {layer.cross.encoder_tokens:,} encoder tokens"
+        case _ if layer.packed_bytes is not None and dtypes.key.name == PACKED_LATENTS:
+            return f"{layer.packed_bytes} bytes"
         case _ if not layer.value_elements:
             return f"{layer.key_elements} · {_element(dtypes.key)}"
         case _:

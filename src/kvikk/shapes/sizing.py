@@ -13,7 +13,7 @@ from kvikk.shapes.capacity import (
     longest_context,
 )
 from kvikk.shapes.cost import CacheCost, cache_cost, rank_cost
-from kvikk.shapes.dtypes import KvDtypes, kv_dtypes
+from kvikk.shapes.dtypes import PACKED_LATENTS, KvDtypes, kv_dtypes
 from kvikk.shapes.formula import Term, terms
 from kvikk.shapes.reserve.engines import ENGINES, EngineOptions, reserve
 from kvikk.shapes.reserve.records import Reserved
@@ -84,7 +84,10 @@ class Sizing:
     @cached_property
     def dtypes(self) -> KvDtypes:
         """The types of keys and values: those chosen, else the model's own."""
-        return self.choices.dtypes or kv_dtypes(self.shape.kv_dtype)
+        chosen = self.choices.dtypes
+        if chosen is None or (chosen.key.name == "fp8" and self.shape.kv_dtype == PACKED_LATENTS):
+            return kv_dtypes(self.shape.kv_dtype)  # packed is the only fp8 such a model has
+        return chosen
 
     @cached_property
     def cost(self) -> CacheCost:
