@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from contestants import PeerProcess, contestants
-from kvikk.backends.cpu.features import runnable_paths
+from kvikk.backends.cpu.features import features_of, runnable_paths
 
 MEASURES = {
     "prefill 512": ("prefill", {"tokens": 512}),
@@ -30,7 +30,8 @@ def measure(model: str, threads: int, rounds: int) -> dict[tuple[str, str], list
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         peers = {}
         for path in runnable_paths():
-            os.environ["KVIKK_CPU"] = path
+            # The peer has a kernel of its own, which settles numba before kvikk is there.
+            os.environ["KVIKK_CPU"], os.environ["NUMBA_CPU_FEATURES"] = path, features_of(path)
             peers[path] = PeerProcess(ours, model, threads, logs / path)
             stack.callback(peers[path].close)
         for number in range(rounds + 1):

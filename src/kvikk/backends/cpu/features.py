@@ -105,6 +105,7 @@ def process_path() -> str:
     if features != features_of(path):
         raise ModelError(
             f"the CPU path {path} was asked for after numba had settled on other instructions; "
-            "set KVIKK_CPU before Python starts"
+            "set KVIKK_CPU before Python starts, and import kvikk.backends.cpu.backend before "
+            "other code that uses numba"
         )
     return path
