@@ -40,8 +40,8 @@ class Http:
         """As many clients as streams, a request each."""
         if self._server is None or self._streams != streams:
             self._stack.close()
-            # Slots are a little longer than needed: a text's length in tokens is an estimate.
-            context = streams * (prompt + output + 128)
+            # A text's length in tokens is an estimate, and texts of some 300 are tried first.
+            context = streams * max(512, prompt + output + 128)
             self._server = self._stack.enter_context(
                 running(
                     self._kind,
