@@ -1,7 +1,7 @@
-"""Put what is in ``results/`` into ``docs/benchmarks.md``: ``python benchmarks/report.py``.
+"""Put what is in ``results/`` into ``docs/benchmarks.md``: ``report.py [--check]``.
 
-Tables stand between a line ``<!-- NAME -->`` and the next ``<!-- end -->``; what is between them is
-replaced.
+``--check`` changes nothing and fails if the page is not what it would make of it. Tables stand
+between a line ``<!-- NAME -->`` and the next ``<!-- end -->``; what is between them is replaced.
 """
 
 import re
@@ -34,5 +34,14 @@ def with_tables(text: str) -> str:
     return text
 
 
+def main() -> None:
+    """Write the page, or compare it."""
+    text = DOCUMENT.read_text()
+    made = with_tables(text)
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(f"{DOCUMENT} is not made from results/; run report.py" if made != text else 0)
+    DOCUMENT.write_text(made)
+
+
 if __name__ == "__main__":
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text()))
+    main()
