@@ -34,8 +34,8 @@ class Contents:
     def __init__(self, block_size: int, capacity: int) -> None:
         self._block_size = block_size
         self._table = RecentTable(capacity, _ROW)
-        self._powers = _powers(_RADIX, 4096)
-        self._inverse_powers = _powers(_INVERSE_RADIX, 4096)
+        self._powers = _powers(_RADIX, 256)
+        self._inverse_powers = _powers(_INVERSE_RADIX, 256)
 
     def add(self, blocks: Tokens, sequence: int, starts: NDArray[np.int64], seed: int) -> None:
         """Remember a sequence's whole blocks, ``[n, block_size]``, which begin at ``starts``."""

@@ -13,6 +13,7 @@ _FINGERPRINT_BYTES = 8
 # A slot is a row's number plus one, 0 for none; four slots a row at most, as sizes are powers of 2.
 _SLOT_BYTES = 4
 _MOST_SLOTS_PER_ROW = 4
+_FIRST_ROWS = 256
 
 Fingerprints = NDArray[np.uint64]
 Rows = NDArray[np.void]
@@ -69,20 +70,33 @@ class RecentTable:
 
 
 class _Generation:
-    """An open-addressing table of at most ``capacity`` rows, at most half full."""
+    """An open-addressing table of at most ``capacity`` rows, at most half full, which grows."""
 
     def __init__(self, capacity: int, row: np.dtype[np.void]) -> None:
-        self.rows = np.zeros(capacity, row)
+        self._capacity = capacity
+        self._make_room(min(capacity, _FIRST_ROWS), row)
         self.count = 0
-        self._fingerprints = np.zeros(capacity, np.uint64)
-        num_slots = 1 << max(1, 2 * capacity - 1).bit_length() if capacity else 0
+
+    def _make_room(self, num_rows: int, row: np.dtype[np.void]) -> None:
+        self.rows = np.zeros(num_rows, row)
+        self._fingerprints = np.zeros(num_rows, np.uint64)
+        num_slots = 1 << max(1, 2 * num_rows - 1).bit_length() if num_rows else 0
         self._slots = np.zeros(num_slots, np.uint32)
 
     def add(self, fingerprints: Fingerprints, rows: Rows) -> None:
-        numbers = np.arange(self.count, self.count + len(rows), dtype=np.uint32)
+        stop = self.count + len(rows)
+        if stop > len(self.rows):
+            known, named = self.rows[: self.count], self._fingerprints[: self.count]
+            self._make_room(min(self._capacity, max(stop, 2 * len(self.rows))), rows.dtype)
+            self._put(0, named, known)
+        self._put(self.count, fingerprints, rows)
+        self.count = stop
+
+    def _put(self, first: int, fingerprints: Fingerprints, rows: Rows) -> None:
+        """Write rows from number ``first`` on, and let their fingerprints lead to them."""
+        numbers = np.arange(first, first + len(rows), dtype=np.uint32)
         self.rows[numbers] = rows
         self._fingerprints[numbers] = fingerprints
-        self.count += len(rows)
         mask = np.uint64(len(self._slots) - 1)
         places = fingerprints & mask
         while len(numbers):

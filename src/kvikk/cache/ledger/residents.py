@@ -85,9 +85,10 @@ class Residents:
             table.clear()
         return keys
 
-    def sequence(self, key: bytes) -> int:
-        """Who computed a resident block."""
-        return self._blocks[key].sequence
+    def sequence(self, key: bytes) -> int | None:
+        """Who computed a block; None for one that windows have passed and no group has any more."""
+        block = self._blocks.get(key)
+        return None if block is None else block.sequence
 
     def roots(self, bare_key: bytes) -> tuple[int, ...]:
         """Under which root keys these tokens are resident."""
