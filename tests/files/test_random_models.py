@@ -14,7 +14,11 @@ from kvikk.text.tokenizer import load_tokenizer
 
 SMALL_GPT2 = {
     **SHAPES["gpt2"],
-    "n_embd": 64, "n_head": 2, "n_layer": 2, "n_positions": 128, "vocab_size": 400,
+    "n_embd": 64,
+    "n_head": 2,
+    "n_layer": 2,
+    "n_positions": 128,
+    "vocab_size": 400,
 }
 
 
