@@ -83,6 +83,27 @@ def test_nothing_guessed_is_ever_found_in_the_cache(right_of_eight: int) -> None
     assert got.last.usage.cached_tokens == 36  # of 38, whose last three full blocks answers filled
 
 
+@pytest.mark.parametrize("right_of_eight", [0, 4, 7])
+@pytest.mark.parametrize("windows", [(None,), (None, 5)], ids=["full", "windowed"])
+def test_twins_that_guess_wrong_share_what_they_finish_and_read_it_from_where_it_is(
+    windows: tuple[int | None, ...], right_of_eight: int
+) -> None:
+    # Whoever fills a block second gives back the own one, for the first twin's of the same content;
+    # a guess has made room beyond it by then. Others write into what was given back at once.
+    expected = answer(PROMPT, Generation(20), windows, 32)[0]
+    engine, _ = make_engine(
+        windows=windows,
+        num_blocks=(34,) * len(windows),
+        block_size=2,
+        max_context_tokens=32,
+        speculation=Knowing(windows, 32, right_of_eight),
+    )
+    twins = [request(name, PROMPT, 20) for name in ("first", "second", "third")]
+    got = run(engine, [*twins, request("other", PROMPT[::-1], 20)])
+    assert [got[twin.id].token_ids for twin in twins] == [expected] * 3
+    assert got["other"].token_ids == answer(PROMPT[::-1], Generation(20), windows, 32)[0]
+
+
 def test_unusable_logits_behind_a_wrong_guess_are_nobodys_business() -> None:
     whole = answer(PROMPT, Generation(20), (None,), 64)[0]
     engine, backend = make_engine(speculation=Knowing((None,), 64, 0))

@@ -305,9 +305,8 @@ class Engine:
         if fills or num_tokens == sequence.room:
             keys = sequence.block_keys(num_tokens)
             self.cache.commit(sequence.number, num_tokens, keys)
-            sequence.table_changed = (
-                True  # a block may be another's now, and the own one given back
-            )
+            # A block may be another's now, and the own one given back.
+            sequence.table_changed = True
 
     def _fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
         """End these requests; the engine lives on."""
