@@ -1,6 +1,7 @@
 """Physical blocks, as numbers: no tensor passes through this room."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,15 @@ class BlockCopy:
     group: int
     source: int
     target: int
+
+
+class BlockState(IntEnum):
+    """What a block is doing; ``SHARED`` is live with more than one user."""
+
+    EMPTY = 0
+    CACHED = 1
+    LIVE = 2
+    SHARED = 3
 
 
 @dataclass(frozen=True)

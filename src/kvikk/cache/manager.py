@@ -307,6 +307,10 @@ class CacheManager:
         """Live, cached and empty blocks of all groups together."""
         return sum(self.usage_by_group(), Usage(0, 0, 0, 0))
 
+    def states_by_group(self) -> tuple[bytes, ...]:
+        """The ``BlockState`` of every block of each group, a byte each."""
+        return tuple(pool.states() for pool in self._pools)
+
     def check(self) -> None:
         """Recount everything, O(blocks): AssertionError where an invariant does not hold."""
         for group, (pool, spec) in enumerate(zip(self._pools, self.groups, strict=True)):
