@@ -196,6 +196,10 @@ class Engine:
         self._outputs.append(self._finish(sequence, "abort"))
         return True
 
+    def find(self, request_id: str) -> Sequence | None:
+        """A request that has not ended yet; not to be changed."""
+        return self._sequences.get(request_id)
+
     def step(self) -> list[Output]:
         """Compute one batch and return what it brought, at most one output a request.
 
