@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 from transformers import CONFIG_MAPPING
 from transformers.cache_utils import get_layer_types_and_kwargs
+from transformers.models.xlstm.modeling_xlstm import xLSTMCache
 
 from kvikk.errors import ModelError
+from kvikk.shapes.cost import cache_cost
 from kvikk.shapes.families import FAMILIES, read_shape
 from kvikk.shapes.shape import LayerCache
 
@@ -21,7 +24,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 # transformers keeps these in other places than its cache of layers, or calls them full attention.
-NOT_COMPARED = {"mllama_text_model": "cross-attention", "rwkv": "its own state"}
+NOT_COMPARED = {
+    "mllama_text_model": "cross-attention",
+    "rwkv": "its own state",
+    "xlstm": "its own state",
+}
 
 # These say nothing about their layers unless they list them.
 ONLY_LISTED = {
@@ -40,6 +47,7 @@ KEEPS = {
     "linear_attention": (False, True),
     "conv": (False, True),
     "hybrid": (True, True),
+    "hybrid_sliding": (True, True),
     "dummy": (False, False),
 }
 
@@ -80,6 +88,13 @@ def test_a_family_that_lists_its_layers_is_refused_without_the_list(family: str)
     bare = {name: value for name, value in listed.items() if not name.startswith("layer")}
     with pytest.raises(ModelError, match="lacks"):
         read_shape(bare)
+
+
+def test_an_xlstm_s_state_is_what_transformers_allocates() -> None:
+    theirs = CONFIG_MAPPING["xlstm"](num_hidden_layers=3)
+    cache = xLSTMCache(theirs, 1, torch.float32)
+    held = sum(tensor.nbytes for state in cache.rnn_state.values() for tensor in state)
+    assert cache_cost(read_shape(theirs.to_dict())).fixed_bytes == held
 
 
 def test_most_families_are_compared() -> None:

@@ -205,6 +205,97 @@ KINDS = {
         heads(1, 8, 128),
         windows=heads(3, 16, 128) * 512,
     ),
+    "RWKV 6 7B": Kind(
+        {"model_type": "rwkv6", "num_hidden_layers": 32, "hidden_size": 4096, "head_size": 64}
+        | {"attention_hidden_size": 4096, "num_attention_heads": 64, "context_length": 4096},
+        0,
+        32 * (2 * 4096 * 2 + 64 * 64 * 64 * 4),
+    ),
+    "xLSTM 7B": Kind(
+        {"model_type": "xlstm", "num_blocks": 32, "embedding_dim": 4096, "num_heads": 8}
+        | {"qk_dim_factor": 0.5, "v_dim_factor": 1.0},
+        0,
+        32 * (8 * 256 * 512 + 8 * 256 + 8) * 4,
+    ),
+    "PLaMo 2 8B": Kind(
+        {"model_type": "plamo2", "num_hidden_layers": 32, "hidden_size": 4096}
+        | {"num_attention_heads": 32, "num_key_value_heads": 4, "hidden_size_per_head": 128}
+        | {"mamba_num_heads": 64, "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_step": 2}
+        | {"attention_window_size": 2048, "full_attention_idx": [31]},
+        heads(1, 4, 128),
+        16 * 8192 * (3 * 2 + 64 * 4),
+        heads(15, 4, 128) * 2048,
+    ),
+    "Ring mini linear 2.0": Kind(
+        {"model_type": "bailing_moe_linear", "num_hidden_layers": 20, "hidden_size": 2048}
+        | {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128}
+        | {"layer_group_size": 5, "group_norm_size": 4, "linear_silu": False},
+        heads(4, 4, 128),
+        16 * 16 * 128 * 128 * 4,
+    ),
+    "Ring 2.5, lightning attention between latents": Kind(
+        {"model_type": "bailing_hybrid", "num_hidden_layers": 80, "hidden_size": 8192}
+        | {"num_attention_heads": 64, "head_dim": 128, "kv_lora_rank": 512}
+        | {"qk_rope_head_dim": 64, "layer_group_size": 8, "linear_silu": True},
+        10 * (512 + 64) * 2,
+        70 * 64 * 128 * 128 * 4,
+    ),
+    "Hymba 1.5B, neighbours sharing a cache": Kind(
+        {"model_type": "hymba", "num_hidden_layers": 5, "hidden_size": 1600}
+        | {"num_attention_heads": 25, "num_key_value_heads": 5, "sliding_window": 1024}
+        | {"global_attn_idx": [0, 4], "kv_reuse_group": [[1, 2, 3]], "mamba_d_state": 16},
+        heads(2, 5, 64),
+        5 * 3200 * (3 * 2 + 16 * 4),
+        heads(1, 5, 64) * 1024,
+    ),
+    "ZAYA 1 8B, keys and queries convolved": Kind(
+        {"model_type": "zaya", "num_hidden_layers": 40, "hidden_size": 2048}
+        | {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128},
+        heads(40, 2, 128),
+        40 * ((8 + 2) * 128 * 2 + 128) * 2,
+    ),
+    "Hunyuan Large, two layers to a cache": Kind(
+        {"model_type": "hunyuan", "num_hidden_layers": 64, "hidden_size": 6400}
+        | {"num_attention_heads": 80, "num_key_value_heads": 8}
+        | {"use_cla": True, "cla_share_factor": 2},
+        heads(32, 8, 80),
+    ),
+    "T5Gemma 2B, a windowed decoder beside its encoder": Kind(
+        {"model_type": "t5gemma", "encoder": {"model_type": "t5_gemma_module"}}
+        | {
+            "decoder": {
+                "model_type": "t5_gemma_module",
+                "num_hidden_layers": 26,
+                "hidden_size": 2304,
+                "num_attention_heads": 8,
+                "num_key_value_heads": 4,
+                "head_dim": 256,
+                "sliding_window": 4096,
+                "max_position_embeddings": 8192,
+            }
+        },
+        heads(13, 4, 256),
+        heads(26, 4, 256) * 8192,
+        heads(13, 4, 256) * 4096,
+    ),
+    "OpenELM 270M as published": Kind(
+        {"model_type": "openelm", "num_transformer_layers": 16, "model_dim": 1280}
+        | {"head_dim": 64, "num_kv_heads": [3] * 5 + [4] * 8 + [5] * 3}
+        | {"num_query_heads": [12] * 5 + [16] * 8 + [20] * 3, "max_context_length": 2048},
+        heads(1, 3 * 5 + 4 * 8 + 5 * 3, 64),
+    ),
+    "Falcon 40B by its first names": Kind(
+        {"model_type": "RefinedWeb", "n_layer": 60, "hidden_size": 8192, "n_head": 128}
+        | {"n_head_kv": 8},
+        heads(60, 8, 64),
+    ),
+    "Qwen 2 Audio, whose part leaves out what Qwen 2's class says": Kind(
+        {
+            "model_type": "qwen2_audio",
+            "text_config": {"model_type": "qwen2", "vocab_size": 156_032},
+        },
+        heads(32, 32, 128),
+    ),
 }
 
 
@@ -215,3 +306,16 @@ def test_a_kind_costs_what_its_keys_say(name: str) -> None:
     assert cost.bytes_per_token_at(T) == kind.growing
     assert cost.fixed_bytes == kind.fixed
     assert cost.bytes_at(T) == kind.growing * T + kind.fixed + kind.windows
+
+
+@pytest.mark.parametrize(
+    ("keys", "context_tokens"),
+    [
+        ({"model_type": "whisper", "max_target_positions": 448, "decoder_layers": 1}, 448),
+        ({"model_type": "baichuan", "model_max_length": 2048, "num_hidden_layers": 1}, 2048),
+        ({"model_type": "rwkv6", "context_length": 1024, "num_hidden_layers": 1}, 1024),
+    ],
+)
+def test_a_context_is_found_by_its_family_s_name(keys: dict[str, Any], context_tokens: int) -> None:
+    widths = {"hidden_size": 64, "num_attention_heads": 1, "decoder_attention_heads": 1}
+    assert read_shape({**widths, **keys}).context_tokens == context_tokens

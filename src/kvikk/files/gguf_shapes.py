@@ -61,6 +61,8 @@ _KEYS = {
     "ssm.group_count": "mamba_n_groups",
     "ssm.inner_size": "mamba_d_ssm",
     "ssm.state_size": "mamba_d_state",
+    "token_shift_count": "token_shift_count",
+    "wkv.head_size": "head_size",
 }
 
 Metadata = Mapping[str, Any]
@@ -215,6 +217,13 @@ def _nemotron_h(config: Config, stated: Stated) -> None:
     ]
 
 
+def _plamo2(config: Config, stated: Stated) -> None:
+    config |= {
+        "hidden_size_per_head": stated("attention.key_length"),
+        "mamba_num_heads": stated("ssm.time_step_rank"),
+    }
+
+
 def _t5(config: Config, stated: Stated) -> None:
     config |= {
         "num_heads": config.get("num_attention_heads"),
@@ -241,6 +250,7 @@ _RULES: dict[str, Callable[[Config, Stated], None]] = {
     "nemotron_h": _nemotron_h,
     "nemotron_h_moe": _nemotron_h,
     "openelm": _openelm,
+    "plamo2": _plamo2,
     "qwen35": _gated_delta,
     "qwen35moe": _gated_delta,
     "qwen3next": _gated_delta,

@@ -239,6 +239,9 @@ def context_tokens(config: Config) -> int:
         "seq_length",
         "max_context_length",
         "n_ctx",
+        "model_max_length",
+        "context_length",
+        "max_target_positions",
         default=_UNLIMITED_CONTEXT_TOKENS,
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
 from kvikk.shapes.families.layers import Family, Layers, full, kv_layer
+from kvikk.shapes.families.windows import WINDOWS
 from kvikk.shapes.shape import CrossCache, LayerCache, LayerKind
 
 # Llama 3.2 Vision: patches and one class token a tile, and tiles, of the published models.
@@ -62,6 +63,19 @@ def mllama(config: Config) -> Layers:
     )
 
 
+def with_cross_of(decoder: Family) -> Family:
+    """T5Gemma: a decoder of another family, whose layers also attend to an encoder of its length.
+
+    Cross-attention has the decoder's own heads.
+    """
+
+    def family(config: Config) -> Layers:
+        tokens = fields.context_tokens(config)
+        return tuple(_with_cross(layer, tokens) for layer in decoder(config))
+
+    return family
+
+
 def _with_cross(layer: LayerCache, encoder_tokens: int) -> LayerCache:
     cross = CrossCache(layer.key_elements, layer.value_elements, encoder_tokens)
     return replace(layer, cross=cross)
@@ -85,5 +99,7 @@ CROSS: dict[str, Family] = {
     **dict.fromkeys(_BART, bart),
     "mllama_text_model": mllama,
     "speech_to_text": whisper,
+    "t5_gemma_module": with_cross_of(WINDOWS["gemma2"]),
+    "t5gemma2_decoder": with_cross_of(WINDOWS["gemma3_text"]),
     "whisper": whisper,
 }

@@ -146,4 +146,11 @@ PART_DEFAULTS: dict[str, Config] = {
         "num_key_value_heads": 8,
         "vocab_size": 32000,
     },
+    "qwen2": {
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "vocab_size": 151936,
+    },
 }

@@ -3,6 +3,8 @@
 Elements per token and layer: 2 · KV heads · head size.
 """
 
+from dataclasses import replace
+
 from kvikk.errors import ModelError
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
@@ -16,7 +18,8 @@ def full_attention(config: Config) -> Layers:
 
 def falcon(config: Config) -> Layers:
     """One KV head in the 7B's architecture, whatever ``num_kv_heads`` says; groups in the newer."""
-    grouped = config.get("new_decoder_architecture") is True
+    old_groups = config.get("n_head_kv") is not None and config.get("num_kv_heads") is None
+    grouped = config.get("new_decoder_architecture") is True or old_groups
     if not grouped and config.get("multi_query", True) is True:
         return full_attention({**config, "num_kv_heads": 1})
     if not grouped:
@@ -47,7 +50,21 @@ def databricks(config: Config) -> Layers:
 
 def openelm(config: Config) -> Layers:
     """KV heads by layer, in ``num_kv_heads``; the head size is ``head_dim``."""
-    return full_attention({**config, "num_attention_heads": config.get("num_query_heads")})
+    heads = config.get("num_query_heads")
+    layers = fields.read_int(config, "num_transformer_layers", "num_hidden_layers", largest=10_000)
+    return full_attention({**config, "num_attention_heads": heads, "num_hidden_layers": layers})
+
+
+def hunyuan(config: Config) -> Layers:
+    """With ``use_cla``, only the first of every ``cla_share_factor`` layers has a cache."""
+    layers = full_attention(config)
+    if config.get("use_cla") is not True:
+        return layers
+    factor = fields.read_int(config, "cla_share_factor", default=1)
+    return tuple(
+        replace(layer, shares_with=index - index % factor) if index % factor else layer
+        for index, layer in enumerate(layers)
+    )
 
 
 def deci(config: Config) -> Layers:
@@ -87,7 +104,7 @@ _PLAIN = (
     "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glm4v_text", "glm_ocr_text", "gpt2",
     "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "granite", "granite4_vision_text",
     "granite_docling_text", "granitemoe", "granitemoeshared", "grok", "grok-1", "helium",
-    "hrm_text", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "hy_v3",
+    "hrm_text", "hunyuan_vl_text", "hy_v3",
     "hyperclovax", "idefics", "internlm", "internlm2", "internlm3", "iquestcoder", "jais",
     "jais2", "jetmoe", "llada", "llama", "minicpm", "minimax_m2", "ministral3", "molmo",
     "molmo2_text", "nanochat", "nemotron", "olmo", "olmo2", "olmoe", "openai-gpt", "opt",
@@ -107,6 +124,9 @@ FULL: dict[str, Family] = {
     "deci": deci,
     "falcon": falcon,
     "gpt_bigcode": gpt_bigcode,
+    "hunyuan": hunyuan,
+    "hunyuan_v1_dense": hunyuan,
+    "hunyuan_v1_moe": hunyuan,
     "mpt": databricks,
     "nemotron-nas": deci,
     "openelm": openelm,

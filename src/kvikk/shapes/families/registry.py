@@ -7,13 +7,23 @@ from kvikk.shapes.dtypes import PACKED_LATENTS
 from kvikk.shapes.families.cross import CROSS
 from kvikk.shapes.families.defaults import DEFAULTS, PART_DEFAULTS
 from kvikk.shapes.families.full import FULL
+from kvikk.shapes.families.hybrids import HYBRIDS
 from kvikk.shapes.families.latent import LATENT
 from kvikk.shapes.families.layers import Family
+from kvikk.shapes.families.recurrences import RECURRENCES
 from kvikk.shapes.families.states import STATES
 from kvikk.shapes.families.windows import WINDOWS
 from kvikk.shapes.shape import ModelShape
 
-FAMILIES: dict[str, Family] = {**FULL, **WINDOWS, **LATENT, **STATES, **CROSS}
+FAMILIES: dict[str, Family] = {
+    **FULL,
+    **WINDOWS,
+    **LATENT,
+    **STATES,
+    **HYBRIDS,
+    **RECURRENCES,
+    **CROSS,
+}
 
 # What an unknown family's configuration is looked through for, to be told in the error.
 _KEYS_LOOKED_AT = (

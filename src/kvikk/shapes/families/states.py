@@ -81,6 +81,12 @@ def kimi_delta_state(config: Config) -> StateCache:
     return StateCache(3 * heads * head_dim * (kernel - 1), heads * head_dim * head_dim)
 
 
+def lightning_state(config: Config) -> StateCache:
+    """Lightning attention: a matrix of head size squared for each of the queries' heads."""
+    heads, head_dim = fields.num_heads(config), fields.head_dim(config)
+    return StateCache(recurrent_elements=heads * head_dim * head_dim)
+
+
 def _inner_size(config: Config) -> int:
     stated = fields.read_count(config, "mamba_d_ssm", 0) or fields.read_count(
         config, "mamba_intermediate_size", 0
@@ -98,11 +104,12 @@ def _state_dtype(config: Config) -> str:
     return fields.model_dtype({"dtype": stated}) if stated is not None else "f32"
 
 
-def _state(state: StateCache) -> Maker:
+def state_layer(state: StateCache) -> Maker:
+    """Layers that keep a state and nothing else."""
     return lambda index: LayerCache(LayerKind.STATE, state=state)
 
 
-def _beside(maker: Maker, state: StateCache) -> Maker:
+def beside(maker: Maker, state: StateCache) -> Maker:
     """Layers that keep a state and, beside it, what ``maker`` says."""
     return lambda index: replace(maker(index), state=state)
 
@@ -124,8 +131,8 @@ def _hybrid(config: Config, state: StateCache, pattern: Pattern) -> Layers:
     """
     makers = {
         **attention_makers(config),
-        "linear_attention": _state(state),
-        "hybrid": _beside(full(config), state),
+        "linear_attention": state_layer(state),
+        "hybrid": beside(full(config), state),
     }
     listed = config.get("layer_types") or config.get("layers_block_type")
     return by_types({**config, "layer_types": listed}, makers, pattern)
@@ -248,7 +255,7 @@ def qwen4(config: Config) -> Layers:
 
     period = fields.read_int(config, "full_attention_interval", default=4)
     makers = {
-        "linear_attention": _state(gated_delta_state(config)),
+        "linear_attention": state_layer(gated_delta_state(config)),
         "full_attention": indexed,
         "indexed_attention": indexed,
     }
@@ -272,46 +279,30 @@ def kimi_linear(config: Config) -> Layers:
     )
 
 
-def bailing_hybrid(config: Config) -> Layers:
-    """Latent attention at the end of every group of ``layer_group_size`` layers; else delta."""
-    period = fields.read_int(config, "layer_group_size", default=6)
-    linear = {
-        "num_heads": fields.num_heads(config),
-        "head_dim": config.get("head_dim"),
-        "short_conv_kernel_size": config.get("short_conv_kernel_size"),
-    }
-    return _latent_hybrid(
-        config,
-        kimi_delta_state({"linear_attn_config": linear}),
-        lambda index: "linear_attention" if (index + 1) % period else "full_attention",
-    )
-
-
 def _latent_hybrid(config: Config, state: StateCache, pattern: Pattern) -> Layers:
     makers: dict[str, Maker] = {
         "full_attention": lambda index: latent_layer(config),
-        "linear_attention": _state(state),
+        "linear_attention": state_layer(state),
     }
     return by_types(config, makers, pattern)
 
 
 def minimax(config: Config) -> Layers:
     """Lightning attention, with the queries' heads; attention where ``attn_type_list`` is 1."""
-    heads, head_dim = fields.num_heads(config), fields.head_dim(config)
     attention = fields.flags(config, "attn_type_list")
 
     def name(index: int) -> str:
         is_full = attention[index] if attention else index % 2 == 0
         return "full_attention" if is_full else "linear_attention"
 
-    return _hybrid(config, StateCache(recurrent_elements=heads * head_dim * head_dim), name)
+    return _hybrid(config, lightning_state(config), name)
 
 
 def lfm2(config: Config) -> Layers:
     """Short convolutions of ``conv_L_cache`` taps, and attention by ``full_attn_idxs``."""
     kernel = fields.read_int(config, "conv_L_cache", default=3)
     channels = fields.read_int(config, "conv_dim", default=fields.hidden_size(config))
-    conv = _state(StateCache(channels * (kernel - 1)))
+    conv = state_layer(StateCache(channels * (kernel - 1)))
     everywhere = config.get("full_attn_idxs") is None
     attention = set(fields.indices(config, "full_attn_idxs"))
     return by_types(
@@ -342,15 +333,7 @@ def recurrent_gemma(config: Config) -> Layers:
     )
 
 
-def rwkv_state(config: Config) -> StateCache:
-    """RWKV 4: two shifted inputs, and a numerator, a denominator and a maximum in float32."""
-    hidden = fields.hidden_size(config)
-    inner = fields.read_int(config, "attention_hidden_size", default=hidden)
-    return StateCache(2 * hidden, 3 * inner)
-
-
 STATES: dict[str, Family] = {
-    "bailing_hybrid": bailing_hybrid,
     "bamba": bamba,
     "falcon_h1": falcon_h1,
     "falcon_mamba": states_only(mamba1_state),
@@ -372,7 +355,6 @@ STATES: dict[str, Family] = {
     "qwen3_next": gated_delta,
     "qwen4_exp_text": qwen4,
     "recurrent_gemma": recurrent_gemma,
-    "rwkv": states_only(rwkv_state),
     "zamba": zamba,
     "zamba2": zamba2,
 }

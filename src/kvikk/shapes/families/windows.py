@@ -228,6 +228,7 @@ WINDOWS: dict[str, Family] = {
     "llama4_text": llama4,
     "mimo_v2_flash": mimo_v2,
     "olmo3": full_every(4),
+    "plamo3": full_every(8, "sliding_window_pattern"),
     "smollm3": smollm3,
     "step3p5": step3,
     "step3p7": step3,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvikk.errors import ModelError
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
 from kvikk.shapes.families import FAMILIES, normalise
@@ -32,6 +33,11 @@ _NORMS_A_LAYER = {
 }
 # Positions that are looked up rather than computed.
 _LEARNT_POSITIONS = {"biogpt", "gpt2", "gpt_bigcode", "openai-gpt", "opt"}
+# Families whose weights are not counted: what they are made of is not that of any other.
+_NOT_COUNTED = {
+    "hymba", "plamo2", "rwkv5", "rwkv6", "rwkv6qwen2", "rwkv7", "t5_gemma_module",
+    "t5gemma2_decoder", "xlstm", "zaya",
+}
 # fmt: on
 
 _NO_FEED_FORWARD = {"falcon_mamba", "mamba", "mamba2"}
@@ -41,10 +47,13 @@ _SHARED_ATTENTION = {"zamba", "zamba2"}
 def model_weights(config: Config, assume: str | None = None) -> tuple[Weight, ...]:
     """All weights that a ``config.json`` describes; those of an image encoder by its usual form.
 
-    Raises ModelError as ``read_shape`` does, and if the configuration lacks what sizes depend on.
+    Raises ModelError as ``read_shape`` does, for a family that is not counted, and if the
+    configuration lacks what sizes depend on.
     """
     text = normalise(config, assume)
     family = fields.model_type(text)
+    if family in _NOT_COUNTED:
+        raise ModelError(f"the weights of {family} are not counted from the configuration")
     layers = FAMILIES[family](text)
     if layers and layers[0].cross is not None:
         return tuple(encoder_decoder(text, len(layers)))

@@ -10,6 +10,7 @@ from kvikk.shapes.weights.records import Weight, linear, vector
 _MAMBA1 = {"falcon_mamba", "jamba", "mamba", "zamba"}
 _GATED_DELTA = {"olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp_text"}
 _KIMI_DELTA = {"bailing_hybrid", "kimi_linear"}
+_LIGHTNING = {"bailing_moe_linear", "minimax", "minimax_m1", "minimax_text_01"}
 _CONVOLUTION = {"lfm2", "lfm2_moe", "lfm3"}
 
 
@@ -24,7 +25,7 @@ def state_mixer(config: Config, state: StateCache, prefix: str) -> Iterator[Weig
         yield from _kimi_delta(config, prefix)
     elif family in _CONVOLUTION:
         yield from _short_convolution(config, prefix)
-    elif family in ("minimax", "minimax_m1", "minimax_text_01"):
+    elif family in _LIGHTNING:
         yield from _lightning(config, prefix)
     elif family == "recurrent_gemma":
         yield from _gated_recurrence(config, state, prefix)
