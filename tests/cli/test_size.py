@@ -149,6 +149,17 @@ def test_models_stand_side_by_side() -> None:
     assert "160 KiB" in rows[2]
 
 
+def test_one_model_is_compared_with_its_what_if() -> None:
+    path = CONFIGS / "llama-Meta-Llama-3.1-8B.json"
+    options = ("--context", "32k", "--what-if", "window=4096", "--gpu", "H100")
+    rows = run(path, "--compare", *options).stdout.splitlines()
+    assert len(rows) == 3
+    assert "4.00 GiB" in rows[1]
+    assert rows[2].startswith("  with the what-if")
+    assert "512 MiB" in rows[2]
+    assert rows[0].endswith("ms a token")
+
+
 def test_a_plot_bends_where_windows_are_full(tmp_path: Path) -> None:
     path = tmp_path / "out.svg"
     done = run("gemma3-270m", "--memory", "8GB", "--plot", path)

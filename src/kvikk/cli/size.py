@@ -131,7 +131,7 @@ def size(
         size_report.print_check(check, sized[0], as_json=as_json)
     elif as_json:
         size_report.print_json(sized)
-    elif len(sized) > 1:
+    elif compare or len(sized) > 1:
         size_report.print_comparison(sized)
     else:
         size_report.print_sizing(sized[0])

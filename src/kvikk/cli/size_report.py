@@ -193,6 +193,8 @@ def _remarks(sizing: Sizing) -> list[str]:
     remarks = []
     if choices.engine != "logical":
         remarks += [f"{choices.engine}: {rule}" for rule in sizing.reserved(context).rules]
+    if choices.options.slots > 1 and choices.engine != "llamacpp":
+        remarks.append("slots share a context under --engine llamacpp only")
     if choices.memory_bytes is not None:
         remarks.append(
             f"memory: {format_bytes(choices.memory_bytes)} a device; GB is read as GiB, 2³⁰ bytes"
@@ -232,17 +234,28 @@ def _remarks(sizing: Sizing) -> list[str]:
 
 
 def print_comparison(sized: Sequence[Sized]) -> None:
-    """Models side by side, a row each."""
-    with_memory = any(one.sizing.device is not None for one in sized)
-    engine = sized[0].sizing.choices.engine
+    """Models side by side, a row each; with a what-if, the model without it above."""
+    named = [
+        (name, sizing)
+        for one in sized
+        for name, sizing in ((one.sizing.name, one.published), (_row_name(one), one.sizing))
+        if sizing is not None
+    ]
+    sizings = [sizing for _, sizing in named]
+    choices = sizings[0].choices
+    with_memory = any(sizing.device is not None for sizing in sizings)
+    rows = [sizing.at(sizing.context_tokens) for sizing in sizings]
+    with_floor = any(row.floor is not None for row in rows)
+    price = choices.price_per_hour if with_floor else None
     header = ["model", "layers", "a token", "then", "fixed", "context", "logical"]
-    header += [engine] * (engine != "logical")
-    header += ["weights"] + ["conversations"] * with_memory
+    header += [choices.engine] * (choices.engine != "logical")
+    header += ["weights"] + ["conversations"] * with_memory + ["ms a token"] * with_floor
+    header += ["cost of 1M"] * (price is not None)
     table = [header]
-    for sizing in (one.sizing for one in sized):
-        at, cost = sizing.at(sizing.context_tokens), sizing.cost
+    for (name, sizing), at in zip(named, rows, strict=True):
+        cost = sizing.cost
         cells = [
-            sizing.name,
+            name,
             f"{sizing.shape.num_layers}",
             format_bytes(cost.bytes_per_token),
             format_bytes(cost.bytes_per_token_at(at.context_tokens)),
@@ -250,12 +263,22 @@ def print_comparison(sized: Sequence[Sized]) -> None:
             f"{at.context_tokens:,}",
             format_bytes(at.logical_bytes),
         ]
-        cells += [format_bytes(at.reserved_bytes)] * (engine != "logical")
+        cells += [format_bytes(at.reserved_bytes)] * (choices.engine != "logical")
         cells.append("-" if sizing.weight_bytes is None else format_bytes(sizing.weight_bytes))
         if with_memory:
             cells.append("-" if at.conversations is None else f"{at.conversations:,}")
+        if with_floor:
+            cells.append("-" if at.floor is None else f"{at.floor.step_s * 1000:.2f}")
+        if price is not None:
+            cells.append(
+                "-" if at.floor is None else f"{at.floor.cost_per_million_tokens(price):.3g}"
+            )
         table.append(cells)
     print(columns(table, right=range(1, len(header))))
+
+
+def _row_name(one: Sized) -> str:
+    return one.sizing.name if one.published is None else "  with the what-if"
 
 
 def print_check(path: Path, one: Sized, *, as_json: bool) -> None:

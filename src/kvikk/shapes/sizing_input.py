@@ -20,8 +20,11 @@ from kvikk.shapes.sizing import MOST_TOKENS, Choices, Sizing
 from kvikk.shapes.weights import weight_bytes
 from kvikk.shapes.what_if import (
     changed_config,
+    check_changed,
     parse_changes,
     takes_windows_away,
+    windows_asked_for,
+    with_windows,
     without_windows,
 )
 
@@ -149,6 +152,9 @@ def size_model(
     changed = read_shape(config, assume)
     if any(takes_windows_away(key, value) for key, value in changes.items()):
         changed = without_windows(changed)
+    elif (window_tokens := windows_asked_for(changes)) is not None:
+        changed = with_windows(changed, window_tokens)
+    check_changed(source.config, changes, shape, changed)
     return Sized(sized(changed, config), config, published)
 
 

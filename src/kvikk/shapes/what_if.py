@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvikk.errors import ModelError
-from kvikk.shapes.config import Config, text_config
+from kvikk.shapes.config import Config, read_int, text_config
 from kvikk.shapes.shape import LayerKind, ModelShape
 
 # Short names for what the families of models call differently.
@@ -62,6 +62,43 @@ def changed_config(config: Config, changes: Mapping[str, Any]) -> Config:
 def takes_windows_away(key: str, value: object) -> bool:
     """Whether a change says that every layer sees everything."""
     return value is None and key in ("window", "sliding_window", "attention_chunk_size")
+
+
+def windows_asked_for(changes: Mapping[str, Any]) -> int | None:
+    """The window that a change gives the model, if one does. Raises ModelError for no number."""
+    stated = [changes[key] for key in ("window", "sliding_window") if changes.get(key) is not None]
+    return read_int({"sliding_window": stated[-1]}, "sliding_window") if stated else None
+
+
+def with_windows(shape: ModelShape, window_tokens: int) -> ModelShape:
+    """The same model, every layer that sees everything sliding instead.
+
+    A model that already has windows keeps its pattern; its configuration has said their size.
+    """
+    if any(layer.window_tokens for layer in shape.layers):
+        return shape
+    return replace(
+        shape,
+        layers=tuple(
+            replace(layer, kind=LayerKind.SLIDING, window_tokens=window_tokens)
+            if layer.kind == LayerKind.FULL
+            else layer
+            for layer in shape.layers
+        ),
+    )
+
+
+def check_changed(
+    config: Config, changes: Mapping[str, Any], before: ModelShape, after: ModelShape
+) -> None:
+    """Raise ModelError if a change changes nothing because the model has no such key."""
+    text = text_config(config)
+    unknown = [key for key in changes if key not in text and key not in _NAMES]
+    if before == after and unknown:
+        raise ModelError(
+            f"--what-if {unknown[0]}: the model's configuration has no such key and its cache does "
+            f"not depend on it; for example {', '.join(_NAMES)}, or any key of config.json"
+        )
 
 
 def without_windows(shape: ModelShape) -> ModelShape:
