@@ -86,6 +86,26 @@ def test_several_gguf_files_in_a_folder_are_listed(tmp_path: Path) -> None:
         resolve(str(tmp_path))
 
 
+def test_a_model_in_several_gguf_files_is_read_from_its_first(tmp_path: Path) -> None:
+    """As llama-gguf-split leaves them: the first has the metadata. They are sized, not run."""
+    first, second = (tmp_path / f"x-{number:05}-of-00002.gguf" for number in (1, 2))
+    first.symlink_to(resolve("smollm2").path)
+    second.write_bytes(b"GGUF" + bytes(996))
+    for name in (first, second, tmp_path):
+        source = resolve(str(name), weights=False)
+        assert source.config["num_hidden_layers"] == 30
+        assert source.weight_files == (first, second)
+    with pytest.raises(ModelError, match=r"one of 2 files.*llama-gguf-split --merge"):
+        resolve(str(first))
+    second.unlink()
+    with pytest.raises(ModelError, match=r"x-00002-of-00002\.gguf: is missing"):
+        _ = resolve(str(first), weights=False).weight_files
+    second.write_bytes(b"GGUF")
+    first.unlink()
+    with pytest.raises(ModelError, match=r"x-00001-of-00002\.gguf: is missing"):
+        resolve(str(second), weights=False)
+
+
 def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"neither a config\.json nor a GGUF file"):
         resolve(str(tmp_path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvikk.errors import ModelError
 from kvikk.files import hub, packages
+from kvikk.files.gguf_parts import first_part, gguf_parts, num_parts
 from kvikk.files.identity import content_digest
 from kvikk.files.json_object import read_json_object
 
@@ -27,9 +28,10 @@ ALIASES: Mapping[str, Callable[[], Path]] = {
 class ModelSource:
     """A model on this machine: one GGUF file, or a folder of ``config.json`` and safetensors.
 
-    ``name`` is what the user called it. ``path`` is the GGUF file, the folder, or a configuration
-    by itself, whose name then ends in ``.json``. Files are opened when something in them is asked
-    for; whatever is wrong with one is a ModelError that names it.
+    ``name`` is what the user called it. ``path`` is the GGUF file (the first, where a model of
+    several is only sized), the folder, or a configuration by itself, whose name then ends in
+    ``.json``. Files are opened when something in them is asked for; whatever is wrong with one is
+    a ModelError that names it.
     """
 
     name: str
@@ -73,7 +75,7 @@ class ModelSource:
     @property
     def weight_files(self) -> tuple[Path, ...]:
         """The files that hold the tensors."""
-        return (self.path,) if self.is_gguf else _weight_files(self.path)
+        return gguf_parts(self.path) if self.is_gguf else _weight_files(self.path)
 
     def content_digest(self) -> bytes:
         """SHA-256 of what the model is: its configuration and weights, whatever their names."""
@@ -116,6 +118,19 @@ def _file(name: str, path: Path, weights: bool) -> ModelSource:
         return _folder(name, path.parent, weights)
     if path.suffix == ".json" and weights:
         raise ModelError(f"{path}: a configuration alone, without weights, cannot be run")
+    return _gguf(name, path, weights)
+
+
+def _gguf(name: str, path: Path, weights: bool) -> ModelSource:
+    """A GGUF file, or the first of the several that a model may lie in."""
+    path = first_part(path)
+    if not path.is_file():
+        raise ModelError(f"{path}: is missing; it has the metadata of the model's other files")
+    if weights and num_parts(path) > 1:
+        raise ModelError(
+            f"{path}: one of {num_parts(path)} files of a model; join them with "
+            "llama-gguf-split --merge to run it"
+        )
     return ModelSource(name, path)
 
 
@@ -126,8 +141,8 @@ def _folder(name: str, folder: Path, weights: bool) -> ModelSource:
             raise ModelError(f"{folder}: has a config.json but no weights (*.safetensors)")
         return ModelSource(name, folder)
     files = sorted(folder.glob("*.gguf"))
-    if len(files) == 1:
-        return ModelSource(name, files[0])
+    if len({first_part(file) for file in files}) == 1:
+        return _gguf(name, files[0], weights)
     if files:
         names = ", ".join(file.name for file in files)
         raise ModelError(f"{folder}: has several GGUF files; name one of them: {names}")

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kvikk.errors import ModelError
 from kvikk.files.sources import ModelSource, resolve
@@ -163,10 +164,22 @@ def _weight_bytes(source: ModelSource, config: Config, assume: str | None) -> in
 
     None where that cannot be told: how many fit then cannot either, but all else can.
     """
-    files = source.weight_files if source.is_gguf or source.path.is_dir() else ()
     try:
+        files = _weight_files(source)
+        if not files and source.is_gguf:  # its quantisation is in the part that is missing
+            return None
         return sum(file.stat().st_size for file in files) or weight_bytes(config, assume)
     except OSError as error:
         raise ModelError(f"{source.path}: cannot be read: {error.strerror}") from None
     except ModelError:
         return None
+
+
+def _weight_files(source: ModelSource) -> tuple[Path, ...]:
+    """The files that hold the weights; none where they are not all here."""
+    if not source.is_gguf and not source.path.is_dir():
+        return ()
+    try:
+        return source.weight_files
+    except ModelError:
+        return ()
