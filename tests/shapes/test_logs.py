@@ -130,3 +130,16 @@ def test_a_text_without_such_lines_is_one_line(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
     with pytest.raises(ModelError, match="cannot be read"):
         check_log(tmp_path / "start.log", subject("smollm2"))
+
+
+def test_a_context_that_llama_cpp_s_log_does_not_say_is_inferred(tmp_path: Path) -> None:
+    log = tmp_path / "short.log"
+    line = "llama_new_context_with_model: KV self size  = {} MiB, K (q8_0): {} MiB, V (f16): {} MiB"
+    subject = Subject(read_shape(published("llama-Meta-Llama-3.1-8B")), None)
+    log.write_text(line.format("784.00", "272.00", "512.00"))
+    _, comparisons = check_log(log, subject)
+    assert [one.agrees for one in comparisons] == [True, True]
+    assert comparisons[0].rule == "8,192 cells, inferred"
+    log.write_text(line.format("785.00", "273.00", "512.00"))
+    _, comparisons = check_log(log, subject)
+    assert comparisons[0].rule.startswith("512 cells, its default; not this model's heads")

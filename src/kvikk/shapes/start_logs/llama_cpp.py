@@ -11,6 +11,7 @@ from kvikk.shapes.start_logs.records import Comparison, Printed, Subject
 
 _MIB = 2**20
 _OLD_DEFAULT_CONTEXT = 512
+_CONTEXT_MULTIPLE = 32
 
 _SETTING = re.compile(
     r"(?:llama_context|llama_new_context_with_model|common_init\w*|llama_init_from_model)\s*:\s*"
@@ -77,10 +78,33 @@ def check(lines: Sequence[str], subject: Subject) -> Iterator[Comparison]:
             rule = f"{int(match['cells']):,} cells{times}, {match['layers']} layers"
             yield from _sizes(number, match, cells, rule, seen.windows, subject)
         elif match := _SELF_SIZE.search(line):
-            cells = seen.context_tokens or _OLD_DEFAULT_CONTEXT
-            yield from _sizes(number, match, cells, f"{cells:,} cells", None, subject)
+            cells, why = seen.context_tokens, ""
+            if cells is None:
+                cells, why = _unsaid_cells(match, subject)
+            yield from _sizes(number, match, cells, f"{cells:,} cells{why}", None, subject)
         elif match := _STATES.search(line):
             yield from _states(number, match, subject)
+
+
+def _unsaid_cells(match: re.Match[str], subject: Subject) -> tuple[int, str]:
+    """The cells that a size is of where the log does not say them, and where they are from.
+
+    The round number that explains it, else what llama.cpp took then when it was told nothing.
+    """
+    default = _OLD_DEFAULT_CONTEXT, ", its default"
+    printed = Printed(match["total"])
+    if match["ctype"]:
+        cell_bytes = _cell_bytes(subject.shape, None, "c^KV", match["ctype"])
+    else:
+        cell_bytes = sum(
+            _cell_bytes(subject.shape, None, name, kind or "f16")
+            for name, kind in (("K", match["ktype"]), ("V", match["vtype"]))
+        )
+    if not cell_bytes:
+        return default
+    cells = round(printed.value * _MIB / cell_bytes / _CONTEXT_MULTIPLE) * _CONTEXT_MULTIPLE
+    explains = cells > 0 and printed.agrees(cells * cell_bytes / _MIB)
+    return (cells, ", inferred") if explains else default
 
 
 def _cells(number: int, printed: Printed, seen: _Seen, subject: Subject) -> Iterator[Comparison]:
