@@ -12,7 +12,7 @@ from kvikk.files.gguf import GGUFFile
 from kvikk.files.gguf_config import config_from_gguf
 from kvikk.files.sources import resolve
 from kvikk.shapes.families import read_shape
-from kvikk.shapes.shape import ModelShape
+from kvikk.shapes.shape import LayerCache, LayerKind, ModelShape, StateCache
 from tests.shapes.configurations import published
 
 # As convert_hf_to_gguf.py writes them; a heads' list is an array of one number a layer.
@@ -153,6 +153,21 @@ def test_kv_heads_are_those_of_the_header_in_families_with_a_way_of_their_own(
         }
     )
     assert [layer.key_elements + layer.value_elements for layer in shape.layers] == [elements] * 2
+
+
+def test_a_header_gives_recurrent_models_their_states() -> None:
+    rwkv = {"general.architecture": "rwkv7", "rwkv7.block_count": 3, "rwkv7.embedding_length": 768}
+    shape = of_header({**rwkv, "rwkv7.wkv.head_size": 64, "rwkv7.token_shift_count": 2})
+    assert (
+        shape.layers == (LayerCache(LayerKind.STATE, state=StateCache(2 * 768, 12 * 64 * 64)),) * 3
+    )
+    keys = {"block_count": 4, "embedding_length": 4096, "attention.head_count": 32}
+    keys |= {"attention.head_count_kv": np.array([0, 4, 0, 4]), "attention.key_length": 128}
+    keys |= {"ssm.time_step_rank": 64, "ssm.state_size": 64, "ssm.conv_kernel": 4}
+    header = {f"plamo2.{key}": value for key, value in keys.items()}
+    plamo = of_header({"general.architecture": "plamo2", **header}).layers
+    assert [layer.key_elements for layer in plamo] == [0, 4 * 128, 0, 4 * 128]
+    assert plamo[0].state == StateCache(8192 * 3, 8192 * 64)
 
 
 def test_weights_of_any_type_do_not_keep_a_header_from_being_read(tmp_path: Path) -> None:

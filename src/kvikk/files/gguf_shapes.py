@@ -14,8 +14,12 @@ Config = dict[str, Any]
 
 # The architectures whose families are called something else, in the form that is one stack.
 MODEL_TYPES = {
+    "arwkv7": "rwkv7",
+    "bailingmoe": "bailing_moe",
+    "bailingmoe2": "bailing_moe_v2",
     "command-r": "cohere",
     "deepseek2": "deepseek_v2",
+    "deepseek2-ocr": "deepseek",
     "ernie4_5-moe": "ernie4_5_moe",
     "exaone-moe": "exaone_moe",
     "falcon-h1": "falcon_h1",
@@ -28,6 +32,7 @@ MODEL_TYPES = {
     "granitehybrid": "granitemoehybrid",
     "hunyuan-dense": "hunyuan_v1_dense",
     "hunyuan-moe": "hunyuan_v1_moe",
+    "hunyuan_vl": "hunyuan_vl_text",
     "kimi-linear": "kimi_linear",
     "lfm2moe": "lfm2_moe",
     "llama4": "llama4_text",
@@ -35,6 +40,7 @@ MODEL_TYPES = {
     "minimax-m2": "minimax_m2",
     "mistral3": "ministral3",
     "nemotron_h_moe": "nemotron_h",
+    "paddleocr": "paddleocr_vl_text",
     "phi2": "phi",
     "qwen2moe": "qwen2_moe",
     "qwen2vl": "qwen2_vl",
