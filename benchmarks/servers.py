@@ -75,7 +75,8 @@ KINDS = {
             "vllm",
             "python",  # its program looks for a package of the name vllm
             "-m vllm.entrypoints.openai.api_server --model {model} --port {port} --dtype bfloat16 "
-            "--max-model-len 8192 --max-num-seqs 32 --enable-prefix-caching --enable-prompt-tokens-details",
+            "--max-model-len 8192 --max-num-seqs 32 --enable-prefix-caching "
+            "--enable-prompt-tokens-details",
             {
                 "VLLM_CPU_KVCACHE_SPACE": "2",
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
