@@ -78,9 +78,8 @@ def check(lines: Sequence[str], subject: Subject) -> Iterator[Comparison]:
             rule = f"{int(match['cells']):,} cells{times}, {match['layers']} layers"
             yield from _sizes(number, match, cells, rule, seen.windows, subject)
         elif match := _SELF_SIZE.search(line):
-            cells, why = seen.context_tokens, ""
-            if cells is None:
-                cells, why = _unsaid_cells(match, subject)
+            said = seen.context_tokens
+            cells, why = _unsaid_cells(match, subject) if said is None else (said, "")
             yield from _sizes(number, match, cells, f"{cells:,} cells{why}", None, subject)
         elif match := _STATES.search(line):
             yield from _states(number, match, subject)
