@@ -103,6 +103,8 @@ class LiveView:
         if index == len(self.groups):
             self.groups.append(bytearray(total))
         for run in group.get("runs").items():
+            if len(run.elements()) != 3:
+                run.fail("expected a start, a stop and a state")
             start, stop, state = run.items()
             first, last = start.integer(0, total), stop.integer(0, total)
             if state.string() not in STATES:
