@@ -226,6 +226,13 @@ KINDS = {
         16 * 8192 * (3 * 2 + 64 * 4),
         heads(15, 4, 128) * 2048,
     ),
+    "PLaMo 3, its windows listed": Kind(
+        {"model_type": "plamo3", "num_hidden_layers": 16, "hidden_size": 2048, "head_dim": 128}
+        | {"num_attention_heads": 16, "num_key_value_heads": 2}
+        | {"sliding_window": ([2048] * 7 + [None]) * 2},
+        heads(2, 2, 128),
+        windows=heads(14, 2, 128) * 2048,
+    ),
     "Ring mini linear 2.0": Kind(
         {"model_type": "bailing_moe_linear", "num_hidden_layers": 20, "hidden_size": 2048}
         | {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128}

@@ -175,8 +175,8 @@ def minimax_m3(config: Config) -> Layers:
 
 # fmt: off
 _LATENT = (
-    "axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "minicpm3", "mistral4",
-    "sarvam_mla", "youtu",
+    "axk1", "deepseek_v2", "deepseek_v3", "dots_vlm", "glm4_moe_lite", "kimi_k2", "minicpm3",
+    "mistral4", "sarvam_mla", "youtu",
 )
 _INDEXED = (
     "axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4", "hy_v4_vl_text", "mistral_large4_text",

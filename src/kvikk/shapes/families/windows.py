@@ -65,6 +65,24 @@ def _last_of(period: int) -> Callable[[int], str]:
     return lambda index: "sliding_attention" if (index + 1) % period else "full_attention"
 
 
+def plamo3(config: Config) -> Layers:
+    """Seven sliding layers to a full one, or a window a layer where they are listed.
+
+    The list is called ``sliding_window`` too; a layer that has none in it sees everything.
+    """
+    listed = config.get("interleaved_sliding_window") or config.get("sliding_window")
+    if not isinstance(listed, list):
+        return full_every(8, "sliding_window_pattern")(config)
+    windows = fields.per_layer({**config, "windows": listed}, "windows") or []
+    layers = [
+        full(config)(index)
+        if tokens is None
+        else sliding({**config, "sliding_window": tokens})(index)
+        for index, tokens in enumerate(windows)
+    ]
+    return tuple(layers)
+
+
 def cwm(config: Config) -> Layers:
     """The first of every four layers sees everything; the others slide."""
     return by_types(
@@ -199,9 +217,9 @@ _EVERY_LAYER = (
     "voxtral_realtime_text",
 )
 _QWEN = (
-    "dream", "mimo", "minicpmo", "minicpmv", "qwen2", "qwen2_5_omni_text", "qwen2_5_vl",
-    "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_moe",
-    "qwen3_omni_moe_text",
+    "dots_ocr", "dream", "mimo", "minicpmo", "minicpmv", "qwen2", "qwen2_5_omni_text",
+    "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen3",
+    "qwen3_moe", "qwen3_omni_moe_text",
 )
 _LISTED = (
     "beam", "flint", "granite_swa", "granitemoe_swa", "kolibri1", "laguna", "mellum",
@@ -228,7 +246,7 @@ WINDOWS: dict[str, Family] = {
     "llama4_text": llama4,
     "mimo_v2_flash": mimo_v2,
     "olmo3": full_every(4),
-    "plamo3": full_every(8, "sliding_window_pattern"),
+    "plamo3": plamo3,
     "smollm3": smollm3,
     "step3p5": step3,
     "step3p7": step3,
