@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import httpx
 import openai
@@ -39,9 +40,9 @@ class LiveServer:
     def cache(self) -> dict:
         return self.get("/v1/kvikk/cache").json()
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, headers: dict[str, str] | None = None) -> float:
         """The sum of a metric over its labels."""
-        lines = self.get("/metrics").text.splitlines()
+        lines = self.http.get("/metrics", headers=headers).text.splitlines()
         return sum(
             float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[{{ ]", line)
         )
@@ -60,7 +61,7 @@ class LiveServer:
 def start(options: ServerOptions) -> Iterator[LiveServer]:
     """Run a server on a free port until the block ends."""
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(asdict(options))],
+        [sys.executable, "-m", __name__, json.dumps(asdict(options), default=str)],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -91,7 +92,10 @@ def main(text: str) -> None:
 
     fields = json.loads(text)
     engine = EngineOptions(**fields.pop("engine"))
-    options = ServerOptions(engine=engine, **fields | {"api_keys": tuple(fields["api_keys"])})
+    fields["api_keys"] = tuple(fields["api_keys"])
+    if fields["ledger_log"] is not None:
+        fields["ledger_log"] = Path(fields["ledger_log"])
+    options = ServerOptions(engine=engine, **fields)
 
     def create_app_with_probe(loaded, options):
         app = create_app(loaded, options)

@@ -75,6 +75,14 @@ def test_each_key_has_a_cache_of_its_own(guarded):
     assert [cached_tokens(key, cache_salt="s") for key in (ada, bob, ada)] == [0, 0, 64]
 
 
+def test_what_all_tenants_use_is_for_the_operator_to_see(guarded):
+    for path in ("/metrics", "/v1/kvikk/cache"):
+        statuses = [guarded.http.get(path, headers=bearer(key)).status_code for key in KEYS]
+        assert statuses == [403, 403]
+        assert guarded.http.get(path, headers=bearer(OPERATOR)).status_code == 200
+        assert guarded.get(path).status_code == 401
+
+
 def test_only_the_operator_may_take_the_cache_from_everybody(guarded):
     def reset(key):
         return guarded.post("/v1/kvikk/cache/reset", headers=bearer(key))
@@ -88,16 +96,25 @@ def test_only_the_operator_may_take_the_cache_from_everybody(guarded):
 def test_a_full_queue_is_429_with_the_time_to_wait(guarded):
     body = {"model": "smollm2", "prompt": "x", "max_tokens": 800, "ignore_eos": True}
     with httpx.Client(base_url=guarded.url, headers=bearer(KEYS[0]), timeout=60) as client:
-        streams = [
-            client.send(
-                client.build_request("POST", "/v1/completions", json=body | {"stream": True}),
-                stream=True,
+        refused_one = threading.Event()
+
+        def read_until_then() -> None:
+            with client.stream("POST", "/v1/completions", json=body | {"stream": True}):
+                refused_one.wait()
+
+        readers = [threading.Thread(target=read_until_then) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for name, count in (("running", 2), ("waiting", 1)):
+            guarded.wait_for(
+                lambda metric=f"vllm:num_requests_{name}", count=count: (
+                    guarded.metric(metric, bearer(OPERATOR)) == count
+                )
             )
-            for _ in range(3)
-        ]
         refused = client.post("/v1/completions", json=body)
-        for stream in streams:
-            stream.close()
+        refused_one.set()
+        for reader in readers:
+            reader.join()
         # The same request, sent again when there is room.
         short = body | {"max_tokens": 1}
         guarded.wait_for(lambda: client.post("/v1/completions", json=short).status_code == 200)
@@ -119,7 +136,7 @@ def test_sigterm_lets_answers_finish_refuses_new_ones_and_exits_0(guarded):
         next(lines)
         running.start()
         running_metric = "vllm:num_requests_running"
-        guarded.wait_for(lambda: guarded.metric(running_metric) == 2)
+        guarded.wait_for(lambda: guarded.metric(running_metric, bearer(OPERATOR)) == 2)
         guarded.process.send_signal(signal.SIGTERM)
         guarded.wait_for(lambda: guarded.get("/health").status_code == 503)
         refused = guarded.post("/v1/completions", body, headers=bearer(KEYS[1]))

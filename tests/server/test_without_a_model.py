@@ -53,10 +53,27 @@ def test_a_failing_step_ends_its_request_with_500_and_the_next_one_is_served(par
     assert client.get("/health").status_code == 200
 
 
-def test_a_failure_in_the_middle_of_a_stream_is_its_last_event(parts):
+def test_a_failure_before_a_streams_first_token_has_its_status(parts):
     _, backend, client = parts
     backend.failure = RuntimeError("out of luck")
     response = client.post("/v1/completions", json=BODY | {"stream": True})
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+
+
+def test_a_failure_in_the_middle_of_a_stream_is_its_last_event(parts, monkeypatch):
+    _, backend, client = parts
+    forward = backend.forward
+
+    def fail_next(batch):
+        logits = forward(batch)
+        backend.failure = RuntimeError("out of luck")
+        return logits
+
+    monkeypatch.setattr(backend, "forward", fail_next)
+    response = client.post("/v1/completions", json=BODY | {"stream": True})
+    assert response.status_code == 200
+    assert response.headers["x-kvikk-ledger"] == "tail=3"
     *_, last = response.text.strip().split("\n\n")
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
     assert "[DONE]" not in response.text

@@ -53,6 +53,7 @@ def generate(
     """Answer one prompt, and say what was reused, what was computed, and how fast."""
     from kvikk.engine.llm import LLM
     from kvikk.engine.progress_bar import loading_line
+    from kvikk.server.ledgers import request_ledger
 
     model = options.DEFAULT_MODEL if prompt is None else model_or_prompt
     text = model_or_prompt if prompt is None else prompt
@@ -92,6 +93,9 @@ def generate(
     computed_tokens = llm.loaded.engine.stats().computed_tokens
     timings, usage = output.timings, output.usage
     tokens_per_s = timings.tokens_per_s(usage.completion_tokens)
+    books = llm.loaded.engine.books
+    assert books is not None, "an engine from a command line keeps books"
+    ledger = request_ledger(books, books.accounts.latest(1)[0], tenant=None)
     if as_json:
         print(
             json.dumps(
@@ -103,6 +107,8 @@ def generate(
                     "cached_tokens": usage.cached_tokens,
                     "completion_tokens": usage.completion_tokens,
                     "computed_tokens": computed_tokens,
+                    "ledger": ledger.by_cause,
+                    "spans": [span.to_json() for span in ledger.spans],
                     "prefill_s": timings.prefill_s,
                     "tokens_per_s": tokens_per_s,
                 }
@@ -116,3 +122,4 @@ def generate(
         f"{report.speed(usage.completion_tokens, tokens_per_s)} · "
         f"{computed_tokens:,} positions computed"
     )
+    report.note(f"ledger: {ledger.header}")

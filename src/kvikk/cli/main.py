@@ -16,6 +16,8 @@ from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
 from kvikk.cli.serve import serve
 from kvikk.cli.size import size
+from kvikk.cli.top import top
+from kvikk.cli.why import why
 from kvikk.errors import KvikkError
 
 app = typer.Typer(
@@ -43,7 +45,7 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, generate, chat):
+for _verb in (size, serve, generate, chat, why, top):
     app.command()(_verb)
 app.add_typer(bench)
 

@@ -1,5 +1,6 @@
 """``kvikk serve``: the HTTP server."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,6 +43,18 @@ def serve(
             envvar="KVIKK_OPERATOR_KEY", help="A key that may also act for all tenants at once."
         ),
     ] = None,
+    ledger_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append a line for each request: where its tokens went, in hashes."
+        ),
+    ] = None,
+    ledger_text: Annotated[
+        bool, typer.Option("--ledger-text", help="Put the prompts into that log as well.")
+    ] = False,
+    ledger_memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory for what the cache does not hold any more.")
+    ] = "96MiB",
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
     ] = 60.0,
@@ -65,6 +78,7 @@ def serve(
         step_tokens=step_tokens,
         max_running=max_running,
         max_queue=max_queue,
+        ledger_memory_bytes=parse_bytes(ledger_memory),
     )
     run_server(
         ServerOptions(
@@ -75,5 +89,7 @@ def serve(
             operator_key=operator_key,
             max_body_bytes=parse_bytes(max_body),
             drain_s=drain,
+            ledger_log=ledger_log,
+            ledger_text=ledger_text,
         )
     )

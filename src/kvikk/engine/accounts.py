@@ -6,8 +6,9 @@ by minute. All of it is bounded: so many requests, so many minutes.
 
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from kvikk.cache.ledger.records import Cause, Ledger, Rates, Span, rates
 from kvikk.engine.requests import Origin
@@ -66,13 +67,18 @@ class _Minute:
 
 
 class Accounts:
-    """The last requests by id, and totals by minute, tenant, key, route and model."""
+    """The last requests by id, and totals by minute, tenant, key, route and model.
+
+    Whoever reads as a ``tenant`` is told of that tenant's requests, as if there were no other; None
+    is the operator, who is told of all.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._accounts: OrderedDict[str, Account] = OrderedDict()
         self._ids: dict[int, str] = {}
         self._minutes: deque[_Minute] = deque(maxlen=KEPT_MINUTES)
+        self._since_start = dict.fromkeys(Cause, 0)
 
     def add(
         self,
@@ -82,89 +88,94 @@ class Accounts:
         origin: Origin,
         parts: tuple[Part, ...] = (),
     ) -> Account:
-        """Keep one more."""
+        """Keep one more; of two with one id the last."""
         account = Account(request_id, sequence, origin, self._clock(), ledger, parts)
+        before = self._accounts.pop(request_id, None)
+        if before is None and len(self._accounts) == KEPT_REQUESTS:
+            _, before = self._accounts.popitem(last=False)
+        if before is not None:
+            del self._ids[before.sequence]
         self._accounts[request_id] = account
         self._ids[sequence] = request_id
-        if len(self._accounts) > KEPT_REQUESTS:
-            _, oldest = self._accounts.popitem(last=False)
-            del self._ids[oldest.sequence]
         minute = self._this_minute()
         minute.requests[origin] += 1
         for counts, own in ((minute.tokens, False), (minute.own_tokens, True)):
             for cause, tokens in ledger.totals(own).items():
                 counts[origin, cause] += tokens
+        for cause, tokens in ledger.totals().items():
+            self._since_start[cause] += tokens
         return account
 
-    def find(self, request_id: str) -> Account | None:
-        """The account of a request, while it is kept."""
-        return self._accounts.get(request_id)
+    def find(self, request_id: str, tenant: str | None = None) -> Account | None:
+        """The account of a request, while it is kept and if this reader may see it."""
+        account = self._accounts.get(request_id)
+        return account if account is not None and _may_see(tenant, account.origin) else None
 
-    def name(self, sequence: int | None) -> str | None:
-        """The request id of a sequence, while it is kept."""
-        return None if sequence is None else self._ids.get(sequence)
+    def name(self, sequence: int | None, tenant: str | None = None) -> str | None:
+        """The request id of a sequence, while it is kept and if this reader may see it."""
+        request_id = None if sequence is None else self._ids.get(sequence)
+        found = None if request_id is None else self.find(request_id, tenant)
+        return None if found is None else found.request_id
 
     def latest(self, count: int, tenant: str | None = None) -> list[Account]:
-        """The last requests, newest first; of one tenant, or of all."""
-        found: Iterator[Account] = (
+        """The last requests, newest first."""
+        found = (
             account
             for account in reversed(self._accounts.values())
-            if tenant is None or account.origin.tenant == tenant
+            if _may_see(tenant, account.origin)
         )
-        return [account for account, _ in zip(found, range(count), strict=False)]
+        return list(islice(found, count))
 
-    def totals(
-        self,
-        seconds: float | None = None,
-        *,
-        tenant: str | None = None,
-        by: str | None = None,
-        for_operator: bool = True,
-    ) -> dict[str, Totals]:
-        """Totals of the last ``seconds`` (in whole minutes; None: all that is kept).
+    def since_start(self) -> dict[Cause, int]:
+        """Tokens by cause since the start, all causes; may be asked for in any thread."""
+        return self._since_start.copy()
 
-        ``by`` is a field of Origin, whose values are the result's keys; without it the one key is
-        "". Only the operator's totals say ``isolated``.
-        """
-        requests: Counter[str] = Counter()
-        tokens: dict[str, Counter[Cause]] = {}
-        oldest_s = 0.0 if seconds is None else self._clock() - seconds - 60
-        for minute in self._minutes:
-            if minute.start_s < oldest_s:
-                continue
-            counts = minute.tokens if for_operator else minute.own_tokens
-            for origin, count in minute.requests.items():
-                if tenant is None or origin.tenant == tenant:
-                    requests[getattr(origin, by) if by else ""] += count
-            for (origin, cause), count in counts.items():
-                if tenant is None or origin.tenant == tenant:
-                    key = getattr(origin, by) if by else ""
-                    tokens.setdefault(key, Counter())[cause] += count
-        return {
-            key: Totals(count, {cause: tokens[key][cause] for cause in Cause if tokens[key][cause]})
-            for key, count in requests.items()
-        }
+    def totals(self, seconds: float, tenant: str | None = None) -> Totals:
+        """Totals of the last ``seconds``, in whole minutes."""
+        return _add(self._recent(seconds), tenant).get("", Totals(0, {}))
 
-    def history(self, minutes: int, tenant: str | None = None) -> Sequence[tuple[float, Totals]]:
-        """Totals a minute, oldest first, of the last ``minutes`` that had requests."""
-        result = []
-        for minute in list(self._minutes)[-minutes:]:
-            counts = minute.tokens if tenant is None else minute.own_tokens
-            by_cause: Counter[Cause] = Counter()
-            for (origin, cause), count in counts.items():
-                if tenant is None or origin.tenant == tenant:
-                    by_cause[cause] += count
-            requests = sum(
-                count
-                for origin, count in minute.requests.items()
-                if tenant is None or origin.tenant == tenant
-            )
-            totals = {cause: by_cause[cause] for cause in Cause if by_cause[cause]}
-            result.append((minute.start_s, Totals(requests, totals)))
-        return result
+    def totals_by(self, field: str, seconds: float, tenant: str | None = None) -> dict[str, Totals]:
+        """The same by the values of a field of ``Origin``, most tokens first."""
+        found = _add(self._recent(seconds), tenant, field)
+        return dict(sorted(found.items(), key=lambda item: -item[1].prompt_tokens))
+
+    def history(self, seconds: float, tenant: str | None = None) -> list[tuple[float, Totals]]:
+        """Totals of each minute that had requests, with its beginning; oldest first."""
+        minutes = ((minute.start_s, _add([minute], tenant)) for minute in self._recent(seconds))
+        return [(start_s, totals[""]) for start_s, totals in minutes if totals]
+
+    def _recent(self, seconds: float) -> list[_Minute]:
+        """The minutes that the last ``seconds`` lie in."""
+        oldest_s = self._clock() - seconds - 60
+        return [minute for minute in self._minutes if minute.start_s > oldest_s]
 
     def _this_minute(self) -> _Minute:
         start_s = self._clock() // 60 * 60
         if not self._minutes or self._minutes[-1].start_s != start_s:
             self._minutes.append(_Minute(start_s, Counter(), Counter(), Counter()))
         return self._minutes[-1]
+
+
+def _may_see(tenant: str | None, origin: Origin) -> bool:
+    return tenant is None or origin.tenant == tenant
+
+
+def _add(
+    minutes: Iterable[_Minute], tenant: str | None, field: str | None = None
+) -> dict[str, Totals]:
+    """Totals by a field's values; by "" without one. What has no requests is left out."""
+    requests: Counter[str] = Counter()
+    tokens: dict[str, Counter[Cause]] = {}
+    for minute in minutes:
+        for origin, count in minute.requests.items():
+            if _may_see(tenant, origin):
+                requests[getattr(origin, field) if field else ""] += count
+        counts = minute.tokens if tenant is None else minute.own_tokens
+        for (origin, cause), count in counts.items():
+            if _may_see(tenant, origin):
+                key = getattr(origin, field) if field else ""
+                tokens.setdefault(key, Counter())[cause] += count
+    return {
+        key: Totals(count, {cause: tokens[key][cause] for cause in Cause if tokens[key][cause]})
+        for key, count in requests.items()
+    }

@@ -6,24 +6,33 @@ what happens to its blocks. Nothing here changes what either does.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 
 from kvikk.backends.base import Plan
 from kvikk.cache.events import Event
 from kvikk.cache.keys import KeyChain
-from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant, Root
+from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant
 from kvikk.cache.ledger.records import Cause, Ledger, Span
 from kvikk.cache.ledger.reuse import ReuseDistances, WhatIf
+from kvikk.cache.ledger.roots import Root
 from kvikk.engine.accounts import Account, Accounts
 from kvikk.engine.requests import Request
-from kvikk.engine.story import Story, Storyteller
+from kvikk.engine.story import Storyteller
 from kvikk.text.tokenizer import Tokenizer
 
 # Of the pool's own size: what an operator would ask about.
 MEMORY_SHARES = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 
+# Is told of each account as it is opened, with the prompt's tokens and the keys of its full blocks.
+AccountLog = Callable[[Account, Sequence[int], Sequence[bytes]], None]
+
+
 class Books:
-    """Accounts for one engine's requests; owned by the engine's thread."""
+    """Accounts for one engine's requests; owned by the engine's thread.
+
+    ``log``, where there is one, is called in that thread and must return at once.
+    """
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class Books:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> None:
         self.accounts = Accounts()
+        self.log: AccountLog | None = None
         self._accountant = Accountant(plan.block_size, len(plan.groups), memory_bytes=memory_bytes)
         self._plan = plan
         self._model_digest = model_digest
@@ -99,7 +109,10 @@ class Books:
                 computing=computing,
             )
         assert ledger.hit_tokens == hit_tokens, "a hit is lost in the ledger"
-        return self.accounts.add(request.id, sequence, ledger, request.origin, request.parts)
+        account = self.accounts.add(request.id, sequence, ledger, request.origin, request.parts)
+        if self.log is not None:
+            self.log(account, request.prompt_token_ids, keys or ())
+        return account
 
     def end(self, sequence: int, keys: KeyChain | None) -> None:
         """A sequence has ended."""
@@ -115,20 +128,13 @@ class Books:
         """Hits under LRU with half, one, two and four times the blocks."""
         return self._reuse.result()
 
-    def story(self, account: Account, for_operator: bool) -> Story:
-        """A request's story, for the operator or for the tenant whose it is."""
-
-        def name(sequence: int | None) -> str | None:
-            request_id = self.accounts.name(sequence)
-            other = None if request_id is None else self.accounts.find(request_id)
-            is_own = other is not None and other.origin.tenant == account.origin.tenant
-            return request_id if for_operator or is_own else None
-
-        teller = Storyteller(
+    def teller(self, tenant: str | None) -> Storyteller:
+        """Tells one reader, a tenant or (None) the operator, of requests."""
+        return Storyteller(
             self._tokenizer,
             self._accountant.tokens_of,
-            name,
+            partial(self.accounts.name, tenant=tenant),
             self._block_bytes,
             self._plan.block_size,
+            for_operator=tenant is None,
         )
-        return teller.tell(account, for_operator)

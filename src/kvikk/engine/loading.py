@@ -86,6 +86,8 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         max_running=options.max_running,
         max_queue=options.max_queue,
         speculation=Speculation() if speculates else None,
+        block_bytes=tuple(group.block_bytes for group in memory.groups),
+        ledger_memory_bytes=options.ledger_memory_bytes,
     )
     return LoadedEngine(
         engine,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.errors import ModelError
 
 BackendName = Literal["auto", "cpu", "reference"]
@@ -23,7 +24,8 @@ class EngineOptions:
     a long prompt causes to running answers. At most ``max_running`` requests run at once and
     ``max_queue`` more may wait. ``use_cache`` False forgets all keys and values after each token
     (see ``Engine``). ``speculation`` guesses tokens ahead where that is faster; it changes no
-    answer. ``chat_template`` is a file to use instead of the model's own.
+    answer. ``ledger_memory_bytes`` bounds what the books remember of what is not in the cache any
+    more; None keeps none. ``chat_template`` is a file to use instead of the model's own.
     """
 
     model: str = "smollm2"
@@ -40,6 +42,7 @@ class EngineOptions:
     max_running: int = 64
     max_queue: int = 256
     chat_template: Path | None = None
+    ledger_memory_bytes: int | None = DEFAULT_MEMORY_BYTES
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
@@ -53,6 +56,7 @@ class EngineOptions:
             "KV memory": self.kv_memory_bytes,
             "maximum context": self.max_context_tokens,
             "maximum of running requests": self.max_running,
+            "memory for the ledger": self.ledger_memory_bytes,
         }
         for name, value in positive.items():
             if value is not None and value < 1:

@@ -3,6 +3,7 @@
 A story is told to one reader: the operator, or a tenant who must learn nothing of others.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ class Storyteller:
     """Knows what a story needs beside the ledger.
 
     ``tokens_of`` gives the tokens of a sequence while they are remembered, ``name`` the request of
-    a sequence as far as this reader may know it.
+    a sequence as far as this reader may know it. ``block_bytes``, a group, are 0 where unknown.
     """
 
     tokenizer: Tokenizer | None
@@ -72,10 +73,15 @@ class Storyteller:
     name: Callable[[int | None], str | None]
     block_bytes: Sequence[int]
     block_size: int
+    for_operator: bool
 
-    def tell(self, account: Account, for_operator: bool) -> Story:
+    def spans(self, account: Account) -> tuple[Span, ...]:
+        """What this reader may see of a request."""
+        return account.spans(self.for_operator)
+
+    def tell(self, account: Account) -> Story:
         """The story of one request."""
-        spans = account.spans(for_operator)
+        spans = self.spans(account)
         findings = [
             finding
             for cause, together in _by_cause_and_sequence(spans)
@@ -134,9 +140,11 @@ class Storyteller:
         more = max(span.detail.more_blocks or 0 for span in spans)
         if not more:
             return text, "more memory for KV blocks (--kv-memory) keeps prompts longer"
-        size = more * self.block_bytes[detail.group or 0]
-        text += f"; {more:,} more blocks ({size / 2**20:,.1f} MiB) would have kept them"
-        return text, f"raise --kv-memory by {size / 2**20:,.0f} MiB or more"
+        size_mib = more * self.block_bytes[detail.group or 0] / 2**20
+        if not size_mib:
+            return f"{text}; {more:,} more blocks would have kept them", f"{more:,} blocks more"
+        text += f"; {more:,} more blocks ({size_mib:,.1f} MiB) would have kept them"
+        return text, f"raise --kv-memory by {math.ceil(size_mib):,} MiB or more"
 
     def _moved(self, account: Account, spans: list[Span]) -> Finding:
         tokens = sum(span.num_tokens for span in spans)
@@ -147,16 +155,16 @@ class Storyteller:
         if detail.differs_at is None:
             return Finding(Cause.MOVED, start, tokens, text, _ADVICE[ValueKind.OTHER])
         text += f": it differs at token {detail.differs_at:,}"
-        found = self._difference(account, spans[0])
+        found = self.difference(account, spans[0])
         if found is None:
             return Finding(Cause.MOVED, start, tokens, text, _ADVICE[ValueKind.OTHER])
-        part = self._part(account, detail.differs_at)
+        part = self.part(account, detail.differs_at)
         text += f", {_quoted(found.value)} against {_quoted(found.other)}, a {found.kind}"
         text += f" in {part.name}" if part is not None else ""
         mend = f"{_ADVICE[found.kind]}: {share:.0%} would be reused"
         return Finding(Cause.MOVED, start, tokens, text, mend, found, part)
 
-    def _difference(self, account: Account, span: Span) -> Difference | None:
+    def difference(self, account: Account, span: Span) -> Difference | None:
         """The values that differ in front of a run, as text."""
         detail = span.detail
         prompt = self.tokens_of(account.sequence)
@@ -175,7 +183,7 @@ class Storyteller:
         )
         return difference(before, value, other, after)
 
-    def _part(self, account: Account, token: int) -> Part | None:
+    def part(self, account: Account, token: int) -> Part | None:
         """The part of the conversation that a token of the prompt lies in."""
         prompt = self.tokens_of(account.sequence)
         if self.tokenizer is None or prompt is None:

@@ -6,17 +6,21 @@ whichever of the two it had asked for, and everything it held is free before the
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kvikk.engine.requests import Output
 from kvikk.server.errors import ApiError
 from kvikk.server.mailbox import Mailbox
-from kvikk.server.service import Service
+from kvikk.server.service import Prompt, Service
 from kvikk.wire.chat_completions import FinishReason
 from kvikk.wire.events import DONE, encode_event, encode_json
+from kvikk.wire.generation import GenerationFields
 from kvikk.wire.usage import Usage
 
 logger = logging.getLogger(__name__)
@@ -38,8 +42,33 @@ class AnswerFormat(Protocol):
         ...
 
 
+def answer(
+    request: Request,
+    prompt: Prompt,
+    fields: GenerationFields,
+    *,
+    id_prefix: str,
+    make_form: Callable[[str, int, str], AnswerFormat],
+) -> Response:
+    """Hand a prompt to the engine; the response that will bring its answer.
+
+    ``make_form`` takes the request's id, the time in seconds since 1970, and the model. Raises
+    ApiError or RequestError if the prompt cannot be served.
+    """
+    service: Service = request.app.state.service
+    request_id, mailbox = service.submit(
+        prompt, fields, request.state.caller, route=request.url.path, id_prefix=id_prefix
+    )
+    form = make_form(request_id, int(time.time()), service.model.id)
+    return Answer(service, request_id, mailbox, form, fields)
+
+
 class Answer(Response):
-    """The response to one submitted request."""
+    """The response to one submitted request.
+
+    Nothing is sent before the first output: with it the prompt's ledger is known, which a header
+    tells, and whether the request failed before it.
+    """
 
     def __init__(
         self,
@@ -47,25 +76,23 @@ class Answer(Response):
         request_id: str,
         mailbox: Mailbox,
         form: AnswerFormat,
-        *,
-        stream: bool,
-        include_usage: bool,
+        fields: GenerationFields,
     ) -> None:
         self.background = None
         self._service = service
         self._request_id = request_id
         self._mailbox = mailbox
         self._form = form
-        self._stream = stream
-        self._include_usage = include_usage
-        self._id_header = (b"x-request-id", request_id.encode())
+        self._fields = fields
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""
         watcher = asyncio.create_task(self._watch(receive))
         finished = False
         try:
-            finished = await (self._send_events(send) if self._stream else self._send_whole(send))
+            finished = await (
+                self._send_events(send) if self._fields.stream else self._send_whole(send)
+            )
         finally:
             watcher.cancel()
             if not finished:
@@ -86,23 +113,31 @@ class Answer(Response):
                     body = self._form.whole(
                         "".join(texts), output.finish_reason, _wire_usage(output)
                     )
-                    await self._send_body(send, 200, encode_json(body))
+                    await self._send_body(send, 200, encode_json(self._with_ledger(body)))
                     return True
                 if output.finish_reason is not None:
-                    error = _failure(output)
-                    await self._send_body(send, error.status, encode_json(error.body.to_json()))
-                    return True
+                    return await self._send_failure(send, output)
             if self._mailbox.disconnected:
                 return False
+
+    async def _send_failure(self, send: Send, output: Output) -> bool:
+        error = _failure(output)
+        await self._send_body(send, error.status, encode_json(error.body.to_json()))
+        return True
 
     async def _send_body(self, send: Send, status: int, body: bytes) -> None:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            self._id_header,
+            *self._own_headers(),
         ]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _own_headers(self) -> Iterator[tuple[bytes, bytes]]:
+        yield b"x-request-id", self._request_id.encode()
+        if self._mailbox.ledger is not None:
+            yield b"x-kvikk-ledger", self._mailbox.ledger.header.encode()
 
     async def _send_events(self, send: Send) -> bool:
         """Send an event for each output; False if the client went before the last."""
@@ -110,13 +145,18 @@ class Answer(Response):
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),  # a proxy in between shall not wait for more
-            self._id_header,
         ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        started = False
         while True:
             outputs = await self._mailbox.take()
             if self._mailbox.disconnected:
                 return any(output.finish_reason is not None for output in outputs)
+            if not started and outputs[0].finish_reason in ("abort", "error"):
+                return await self._send_failure(send, outputs[0])
+            if not started:
+                headers += self._own_headers()
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                started = True
             # A slow reader may have several waiting; they go out in one write.
             events = b"".join(map(self._events, outputs))
             last = bool(outputs) and outputs[-1].finish_reason is not None
@@ -134,10 +174,18 @@ class Answer(Response):
         if reason is None:
             return encode_event(self._form.piece(output.text, None)) if output.text else b""
         assert reason in ("stop", "length")
-        events = encode_event(self._form.piece(output.text, reason))
-        if self._include_usage:
-            events += encode_event(self._form.usage(_wire_usage(output)))
-        return events + DONE
+        last = [self._form.piece(output.text, reason)]
+        if self._fields.include_usage:
+            last.append(self._form.usage(_wire_usage(output)))
+        last[-1] = self._with_ledger(last[-1])
+        return b"".join(map(encode_event, last)) + DONE
+
+    def _with_ledger(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The last that is sent, with the prompt's ledger where it was asked for."""
+        ledger = self._mailbox.ledger
+        if not self._fields.include_ledger or ledger is None:
+            return body
+        return body | {"kvikk": {"ledger": ledger.to_json()}}
 
 
 def _wire_usage(output: Output) -> Usage:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kvikk.server.errors import ApiError
@@ -13,19 +14,29 @@ from kvikk.server.errors import ApiError
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request: the salt of its tenant, and whether it may act for all tenants."""
+    """Who sent a request: its tenant, by salt and by name, and whether it may act for all.
+
+    ``key`` names the API key. Names are digests: they tell keys apart and open nothing.
+    """
 
     salt: bytes
     is_operator: bool
+    tenant: str = "default"
+    key: str = "none"
+
+    @property
+    def reader(self) -> str | None:
+        """The tenant whose requests this caller may see; None for those of all."""
+        return None if self.is_operator else self.tenant
 
 
 class ApiKeys:
     """The keys of a server; none means that everybody may ask.
 
-    A key is a tenant. Where there is more than one, each has a salt of its own, so that no tenant
-    can tell from hits or timing what another one sent; what touches all of them, such as a reset,
-    is then for the operator's key alone. With one tenant or none, everybody is the operator, unless
-    there is a key for that.
+    A key is a tenant, and so is the operator's. Where there is more than one, each has a salt of
+    its own, so that no tenant can tell from hits or timing what another one sent; what touches or
+    shows all of them, such as a reset or the metrics, is then for the operator's key alone. With
+    one tenant or none, everybody is the operator, unless there is a key for that.
     """
 
     def __init__(self, keys: Sequence[str], operator_key: str | None = None) -> None:
@@ -52,14 +63,27 @@ class ApiKeys:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         several = len(self._tenants) > 1
+        is_operator = is_bearer and is_operator
+        parted = several or is_operator
+        key = f"key-{hashlib.sha256(b'kvikk key name' + digest).hexdigest()[:8]}"
         return Caller(
-            salt=digest if several else b"",
-            is_operator=is_bearer and is_operator if self._operator is not None else not several,
+            salt=digest if parted else b"",
+            is_operator=is_operator or self.everybody_operates,
+            tenant="operator" if is_operator else key if several else "default",
+            key="operator" if is_operator else key if self._tenants else "none",
         )
+
+    @property
+    def everybody_operates(self) -> bool:
+        """Whether there is nobody to be kept apart from."""
+        return self._operator is None and len(self._tenants) < 2
 
 
 class KeyGate:
-    """Lets nobody to ``/v1`` without a key, before anything else looks at the request."""
+    """Lets nobody to ``/v1`` without a key, before anything else looks at the request.
+
+    Nor to the metrics, where they would tell of others.
+    """
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app
@@ -67,7 +91,7 @@ class KeyGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, or pass on with ``request.state.caller`` set."""
-        if scope["type"] == "http" and scope["path"].startswith("/v1"):
+        if scope["type"] == "http" and self._is_guarded(scope["path"]):
             try:
                 caller = self._keys.caller(Headers(scope=scope).get("authorization"))
             except ApiError as error:
@@ -75,6 +99,17 @@ class KeyGate:
                 return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)
+
+    def _is_guarded(self, path: str) -> bool:
+        return path.startswith("/v1") or (path == "/metrics" and not self._keys.everybody_operates)
+
+
+def require_operator(request: Request, what: str) -> None:
+    """Raise ApiError (403) unless the caller may see or do ``what`` for all tenants."""
+    if not request.state.caller.is_operator:
+        raise ApiError(
+            403, f"{what} concerns all tenants; send the operator's key", code="forbidden"
+        )
 
 
 def _digest(key: bytes) -> bytes:

@@ -4,12 +4,17 @@ import asyncio
 from collections import deque
 
 from kvikk.engine.requests import Output
+from kvikk.wire.ledger import RequestLedger
 
 
 class Mailbox:
-    """One request's outputs, waiting to be sent. Belongs to the event loop."""
+    """One request's outputs, waiting to be sent. Belongs to the event loop.
+
+    ``ledger`` is there before the first output, if the request was admitted at all.
+    """
 
     def __init__(self) -> None:
+        self.ledger: RequestLedger | None = None
         self._outputs: list[Output] = []
         self._arrived = asyncio.Event()
         self.disconnected = False

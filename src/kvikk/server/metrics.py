@@ -6,13 +6,14 @@ counted once. What vLLM has no name for begins with ``kvikk_``.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from kvikk.cache.ledger.records import Cause
 from kvikk.engine.requests import Output
 from kvikk.engine.stats import GroupStats, Stats
 
@@ -24,9 +25,15 @@ _TOKENS = tuple(2**power for power in range(18))
 class Metrics:
     """One model's metrics, in a registry of their own."""
 
-    def __init__(self, model: str, stats: Callable[[], Stats]) -> None:
+    def __init__(
+        self,
+        model: str,
+        stats: Callable[[], Stats],
+        prompt_tokens: Callable[[], Mapping[Cause, int]],
+    ) -> None:
+        """Of ``model``; ``prompt_tokens`` since the start are by what became of them."""
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(model, stats))
+        self._registry.register(_EngineCollector(model, stats, prompt_tokens))
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
             whole = Histogram(name, text, ["model_name"], buckets=buckets, registry=self._registry)
@@ -93,9 +100,15 @@ class Metrics:
 class _EngineCollector(Collector):
     """Reads the engine's figures when they are asked for; they cost the engine nothing."""
 
-    def __init__(self, model: str, stats: Callable[[], Stats]) -> None:
+    def __init__(
+        self,
+        model: str,
+        stats: Callable[[], Stats],
+        prompt_tokens: Callable[[], Mapping[Cause, int]],
+    ) -> None:
         self._labels = {"model_name": model}
         self._stats = stats
+        self._prompt_tokens = prompt_tokens
 
     def collect(self) -> Iterator[Metric]:
         """All figures of this moment."""
@@ -125,6 +138,14 @@ class _EngineCollector(Collector):
             ("kvikk_steps", "Steps of the engine.", stats.steps),
         ]:
             yield self._counter(name, text, value)
+        causes = CounterMetricFamily(
+            "kvikk_prompt_tokens",
+            "Prompt tokens, by what became of them: reused, or computed for a reason.",
+            labels=[*self._labels, "cause"],
+        )
+        for cause, tokens in self._prompt_tokens().items():
+            causes.add_metric([*self._labels.values(), cause.value], tokens)
+        yield causes
         finished = CounterMetricFamily(
             "vllm:request_success",
             "Requests that ended, by reason.",

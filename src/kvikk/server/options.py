@@ -1,6 +1,7 @@
 """What can be chosen when a server is started."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import TIMEOUT_MAX
 
 from kvikk.engine.options import EngineOptions
@@ -17,6 +18,7 @@ class ServerOptions:
     tenant that shares no cache with the others, and what touches all of them needs the
     ``operator_key``. ``max_body_bytes`` bounds a request's body. On
     SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
+    ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -26,6 +28,8 @@ class ServerOptions:
     operator_key: str | None = None
     max_body_bytes: int = 4 << 20
     drain_s: float = 60.0
+    ledger_log: Path | None = None
+    ledger_text: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
@@ -35,6 +39,10 @@ class ServerOptions:
             # The rules of the header that carries it; the key itself is never shown.
             if not key.isascii() or not key.isprintable() or key != key.strip() or not key:
                 raise ModelError("an API key is empty or has characters no header can carry")
+        if self.engine.ledger_memory_bytes is None:
+            raise ModelError("a server keeps a ledger; its memory is at least 1 byte")
+        if self.ledger_text and self.ledger_log is None:
+            raise ModelError("prompts are for a ledger log; choose its file with --ledger-log")
         if self.max_body_bytes < 1:
             raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
         if not 0 <= self.drain_s <= TIMEOUT_MAX:

@@ -4,23 +4,30 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from kvikk.backends.base import SamplingParameters
 from kvikk.cache.records import ResetResult
+from kvikk.engine.books import Books
 from kvikk.engine.engine import Engine
 from kvikk.engine.loading import LoadedEngine
-from kvikk.engine.requests import Generation, Output, Request
+from kvikk.engine.requests import Generation, Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
 from kvikk.errors import BusyError
 from kvikk.server.errors import ApiError
+from kvikk.server.keys import Caller
+from kvikk.server.ledger_log import LedgerLog
+from kvikk.server.ledgers import request_ledger
 from kvikk.server.mailbox import Mailbox, Postman
 from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
 from kvikk.server.threads import run_beside_loop_if
 from kvikk.text.chat import require_chat_template
+from kvikk.text.places import Part, place_parts
 from kvikk.wire.chat_completions import ChatMessage
 from kvikk.wire.generation import GenerationFields
 from kvikk.wire.models import ModelCard
@@ -28,18 +35,42 @@ from kvikk.wire.models import ModelCard
 # Longer texts are tokenised beside the event loop, which would otherwise stand still for them.
 _LONG_TEXT_CHARACTERS = 8192
 
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt in tokens, the field of the body it came in, and where its parts are."""
+
+    token_ids: Sequence[int]
+    parameter: str
+    parts: tuple[Part, ...] = ()
+
 
 class Service:
     """One served model."""
 
     def __init__(self, loaded: LoadedEngine, options: ServerOptions) -> None:
         self.options = options
+        assert loaded.engine.books is not None, "a server keeps books"
+        self._books = loaded.engine.books
         self.worker = EngineWorker(loaded.engine)
         self.max_context_tokens = loaded.engine.max_context_tokens
         self.model = ModelCard(_model_id(loaded.model), int(time.time()), self.max_context_tokens)
-        self.metrics = Metrics(self.model.id, self.worker.stats)
+        self.metrics = Metrics(self.model.id, self.worker.stats, self._books.accounts.since_start)
+        self._ledger_log: LedgerLog | None = None
+        if options.ledger_log is not None:
+            text = loaded.tokenizer if options.ledger_text else None
+            self._ledger_log = LedgerLog(options.ledger_log, options.engine.block_size, text)
+            self._ledger_log.follow(self._books)
         self._tokenizer = loaded.tokenizer
         self._chat_template = loaded.chat_template
+
+    def stop(self) -> None:
+        """End what runs and close what is open; returns when all is done."""
+        self.worker.stop()
+        if self._ledger_log is not None:
+            self._ledger_log.close()
 
     @cached_property
     def _postman(self) -> Postman:
@@ -55,42 +86,47 @@ class Service:
                 code="model_not_found",
             )
 
-    async def tokenize_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+    async def tokenize_chat(self, messages: Sequence[ChatMessage]) -> Prompt:
         """The prompt that the model's template makes of a conversation."""
         template = require_chat_template(self._chat_template, self.model.id)
         plain = [_template_message(message) for message in messages]
         length = sum(len(text) for message in plain for text in message.values())
 
-        def tokenize() -> list[int]:
-            return self._tokenizer.encode(template.render(plain), add_bos=False)
+        def tokenize() -> Prompt:
+            rendered = template.render(plain)
+            parts = place_parts(rendered, _named_texts(plain))
+            return Prompt(self._tokenizer.encode(rendered, add_bos=False), "messages", parts)
 
         return await run_beside_loop_if(length > _LONG_TEXT_CHARACTERS, tokenize)
 
-    async def tokenize_text(self, text: str) -> list[int]:
+    async def tokenize_text(self, text: str) -> Prompt:
         """The prompt that a plain text is."""
-        tokenize = partial(self._tokenizer.encode, text)
+
+        def tokenize() -> Prompt:
+            return Prompt(self._tokenizer.encode(text), "prompt")
+
         return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
 
     def submit(
         self,
-        token_ids: Sequence[int],
+        prompt: Prompt,
         fields: GenerationFields,
+        caller: Caller,
         *,
+        route: str,
         id_prefix: str,
-        prompt_parameter: str,
-        tenant_salt: bytes,
     ) -> tuple[str, Mailbox]:
         """Hand a prompt to the engine: the request's id, and where its outputs arrive.
 
-        Raises ApiError or RequestError if it cannot be served, now or ever; ``prompt_parameter`` is
-        the field the prompt came in.
+        Raises ApiError or RequestError if it cannot be served, now or ever.
         """
+        token_ids = prompt.token_ids
         if len(token_ids) >= self.max_context_tokens:
             raise ApiError(
                 400,
                 f"the prompt has {len(token_ids)} tokens; with one for the answer this server's "
                 f"limit is {self.max_context_tokens}",
-                parameter=prompt_parameter,
+                parameter=prompt.parameter,
                 code="context_length_exceeded",
             )
         request = Request(
@@ -104,12 +140,17 @@ class Service:
                 stop_token_ids=fields.stop_token_ids,
                 ignore_eos=fields.ignore_eos,
             ),
-            _salt(tenant_salt, fields.cache_salt),
+            _salt(caller.salt, fields.cache_salt),
+            Origin(caller.tenant, caller.key, route, self.model.id),
+            prompt.parts,
         )
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()
 
-        def listen(output: Output) -> None:
+        def listen(output: Output) -> None:  # in the engine's thread, whose the books are
+            account = None if mailbox.ledger else self._books.accounts.find(request.id)
+            if account is not None:
+                mailbox.ledger = request_ledger(self._books, account, caller.reader)
             observe(output)
             postman.post(mailbox, output)
 
@@ -121,8 +162,15 @@ class Service:
 
     async def reset_cache(self) -> ResetResult:
         """Forget all that was computed. Raises ApiError if the engine has stopped."""
+        return await self._call(Engine.reset_cache)
+
+    async def read_books(self, read: Callable[[Books], Result]) -> Result:
+        """What ``read`` finds in the books. Raises ApiError if the engine has stopped."""
+        return await self._call(lambda engine: read(self._books))
+
+    async def _call(self, function: Callable[[Engine], Result]) -> Result:
         try:
-            return await asyncio.wrap_future(self.worker.call(Engine.reset_cache))
+            return await asyncio.wrap_future(self.worker.call(function))
         except BusyError as error:
             raise self._busy(error) from None
 
@@ -146,6 +194,14 @@ def _template_message(message: ChatMessage) -> dict[str, str]:
     role = "system" if message.role == "developer" else message.role
     plain = {"role": role, "content": message.content or ""}
     return plain if message.name is None else plain | {"name": message.name}
+
+
+def _named_texts(messages: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """What a person calls each message, its path in the body, and its text."""
+    for index, message in enumerate(messages):
+        role = message["role"]
+        name = "the system message" if role == "system" else f"message {index + 1} ({role})"
+        yield name, f"messages[{index}].content", message["content"]
 
 
 def _salt(tenant_salt: bytes, cache_salt: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Speaking to somebody's server: Chat Completions, streamed."""
+"""Speaking to somebody's server: plain answers, and Chat Completions, streamed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,57 @@ from kvikk.wire.usage import Usage
 _TIMEOUT = httpx.Timeout(600, connect=10)
 
 
+class ApiClient:
+    """One server, by its base URL, and the key that opens it."""
+
+    def __init__(self, base_url: str, api_key: str | None = None) -> None:
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        try:
+            # The trailing slash keeps /v1 when paths are joined to it.
+            base = httpx.URL(base_url.rstrip("/") + "/")
+            self._http = httpx.Client(base_url=base, headers=headers, timeout=_TIMEOUT)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise ModelError(f"{base_url!r} or the key cannot be used: {error}") from None
+        self._base_url = base_url
+
+    def get(self, path: str, **query: str | int) -> JsonValue:
+        """What the server says at ``path``, which is relative to the base URL.
+
+        Raises RequestError with the server's own words, ModelError if it cannot be reached.
+        """
+        try:
+            response = self._http.get(path, params=query)
+            self._check(response)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        return parse_json(response.content)
+
+    def events(self, path: str) -> Iterator[JsonValue]:
+        """What the server tells at ``path`` as server-sent events, until it ends them.
+
+        Raises as ``get`` does.
+        """
+        try:
+            with self._http.stream("GET", path) as response:
+                self._check(response)
+                yield from _events(response)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        response.read()
+        try:
+            message = parse_json(response.content).get("error").get("message").string()
+        except RequestError:
+            message = response.text[:200] or response.reason_phrase
+        raise RequestError(f"{self._base_url} answered {response.status_code}: {message}")
+
+    def _unreachable(self, error: httpx.HTTPError) -> ModelError:
+        return ModelError(f"{self._base_url} cannot be reached: {error or type(error).__name__}")
+
+
 @dataclass(frozen=True)
 class ChatPiece:
     """What one event of a streamed answer brought: text, or at the end the usage."""
@@ -22,18 +73,11 @@ class ChatPiece:
     usage: Usage | None = None
 
 
-class ChatClient:
+class ChatClient(ApiClient):
     """One server of the OpenAI kind, by its base URL (with ``/v1``), and one model of it."""
 
     def __init__(self, base_url: str, api_key: str | None = None, model: str | None = None) -> None:
-        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        try:
-            # The trailing slash keeps /v1 when paths are joined to it.
-            base = httpx.URL(base_url.rstrip("/") + "/")
-            self._http = httpx.Client(base_url=base, headers=headers, timeout=_TIMEOUT)
-        except httpx.InvalidURL as error:
-            raise ModelError(f"{base_url!r} is not a URL: {error}") from None
-        self._base_url = base_url
+        super().__init__(base_url, api_key)
         self.model = model or self._first_model()
 
     def stream(self, messages: Sequence[Mapping[str, str]], **fields: Any) -> Iterator[ChatPiece]:
@@ -51,35 +95,21 @@ class ChatClient:
         try:
             with self._http.stream("POST", "chat/completions", json=body) as response:
                 self._check(response)
-                for line in response.iter_lines():
-                    if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
-                        yield _read_chunk(parse_json(data.encode()))
+                yield from map(_read_chunk, _events(response))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
 
     def _first_model(self) -> str:
-        try:
-            response = self._http.get("models")
-            self._check(response)
-            listed = list(parse_json(response.content).get("data").items())
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
+        listed = list(self.get("models").get("data").items())
         if not listed:
             raise ModelError(f"{self._base_url} serves no model")
         return listed[0].get("id").string()
 
-    def _check(self, response: httpx.Response) -> None:
-        if response.is_success:
-            return
-        response.read()
-        try:
-            message = parse_json(response.content).get("error").get("message").string()
-        except RequestError:
-            message = response.text[:200] or response.reason_phrase
-        raise RequestError(f"{self._base_url} answered {response.status_code}: {message}")
 
-    def _unreachable(self, error: httpx.HTTPError) -> ModelError:
-        return ModelError(f"{self._base_url} cannot be reached: {error or type(error).__name__}")
+def _events(response: httpx.Response) -> Iterator[JsonValue]:
+    for line in response.iter_lines():
+        if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
+            yield parse_json(data.encode())
 
 
 def _read_chunk(chunk: JsonValue) -> ChatPiece:

@@ -50,7 +50,8 @@ class GenerationFields:
     """How to generate. ``top_k`` 0: off; ``seed`` None: draw one; ``max_tokens`` None: no limit.
 
     ``include_usage`` asks for a last event with the usage in a stream. ``cache_salt`` parts this
-    request's cache from all with another salt.
+    request's cache from all with another salt. ``include_ledger`` asks for the prompt's ledger in
+    the body, or in a stream's last event.
     """
 
     model: str
@@ -65,6 +66,7 @@ class GenerationFields:
     cache_salt: str = ""
     stream: bool = False
     include_usage: bool = False
+    include_ledger: bool = False
 
     @classmethod
     def from_json(
@@ -90,6 +92,7 @@ class GenerationFields:
             cache_salt=_text(body, "cache_salt"),
             stream=stream,
             include_usage=not options.is_null and options.get("include_usage").boolean(False),
+            include_ledger=_include_ledger(body.get("kvikk")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -98,10 +101,12 @@ class GenerationFields:
         fields: dict[str, Any] = {"model": self.model}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if value != getattr(default, name) and name != "include_usage":
+            if value != getattr(default, name) and not name.startswith("include_"):
                 fields[name] = list(value) if isinstance(value, tuple) else value
         if self.include_usage:
             fields["stream_options"] = {"include_usage": True}
+        if self.include_ledger:
+            fields["kvikk"] = {"ledger": True}
         return fields
 
 
@@ -152,6 +157,11 @@ def _stop(value: JsonValue) -> tuple[str, ...]:
         if not 1 <= len(item.string()) <= MAX_STOP_CHARACTERS:
             item.fail(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters")
     return tuple(item.string() for item in items)
+
+
+def _include_ledger(value: JsonValue) -> bool:
+    """The server's own field: an object, with what is wanted beside the answer."""
+    return not value.is_null and value.get("ledger").boolean(False)
 
 
 def _token_ids(value: JsonValue) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ seen before it finds by comparing them one by one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvikk.cache.ledger.accountant import Root
 from kvikk.cache.ledger.records import Cause
+from kvikk.cache.ledger.roots import Root
 from kvikk.cache.manager import CacheManager
 
 # A block by what it is: its root, and all tokens from position zero to its end.

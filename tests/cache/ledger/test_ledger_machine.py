@@ -5,8 +5,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from kvikk.cache.keys import KeyChain, root_key
-from kvikk.cache.ledger.accountant import Accountant, Root
+from kvikk.cache.ledger.accountant import Accountant
 from kvikk.cache.ledger.records import Cause
+from kvikk.cache.ledger.roots import Root
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec, OutOfBlocks
 from tests.cache.ledger.history import History, Seen

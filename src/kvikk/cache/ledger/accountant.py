@@ -12,20 +12,21 @@ blocks, and tokens of sequences that ended. What is resident is bounded by the p
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
-from kvikk.cache.keys import KeyChain, root_key
+from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger import contents as block_contents
 from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
 from kvikk.cache.ledger.moved import RecentTokens, Run, RunFinder
 from kvikk.cache.ledger.recent import RecentTable, bytes_per_row
 from kvikk.cache.ledger.records import NOTHING, Cause, Detail, Ledger, Span, joined
 from kvikk.cache.ledger.residents import Residents, sortable
+from kvikk.cache.ledger.roots import Root
 
 DEFAULT_MEMORY_BYTES = 96 * 2**20
 
@@ -42,46 +43,12 @@ _GONE = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """What a root key is made of, by name, so that a change of it can be named."""
-
-    key: bytes
-    model: bytes = b""
-    adapter: bytes = b""
-    kv_dtype: str = ""
-    numerics: str = ""
-    salt: bytes = b""
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        block_size: int,
-        model: bytes,
-        kv_dtype: str,
-        numerics: str,
-        adapter: bytes = b"",
-        salt: bytes = b"",
-    ) -> "Root":
-        """The root key of these parts; see ``keys.root_key``."""
-        key = root_key(
-            model=model,
-            block_size=block_size,
-            kv_dtype=kv_dtype,
-            numerics=numerics,
-            adapter=adapter,
-            salt=salt,
-        )
-        return cls(key, model, adapter, kv_dtype, numerics, salt)
-
-
 @dataclass(slots=True)
 class _Open:
     """A sequence that may still publish blocks."""
 
     tokens: Sequence[int]  # the engine's own list, which grows
-    root: int
+    root: Root
     bare: KeyChain
     num_bare: int = 0
 
@@ -116,7 +83,6 @@ class Accountant:
         self._ended = RecentTokens(share)
         self._residents = Residents(num_groups)
         self._open: dict[int, _Open] = {}
-        self._roots: list[Root] = []
         self._removals = [0] * num_groups
 
     def hear(self, event: Event) -> None:
@@ -146,7 +112,7 @@ class Accountant:
         ``hit_tokens`` are reused, some of them of a sequence that was ``waited_for``. ``computing``
         names the other sequence that is computing a key.
         """
-        known = _Open(tokens, self._root_number(root), KeyChain(_BARE_ROOT, self.block_size))
+        known = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
         self._open[sequence] = known
         reachable = (num_prompt_tokens - 1) // self.block_size * self.block_size
         prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
@@ -158,9 +124,10 @@ class Accountant:
         blocks = self._block_causes(missed, known, computing)
         spans = self._spans(missed, start, blocks, known)
         all_spans = tuple(joined((*front, *spans, tail)))
-        if len({other.salt for other in self._roots}) < 2:
+        own_blocks = [_as_alone(cause) for cause in blocks]
+        if own_blocks == blocks:
             return Ledger(num_prompt_tokens, all_spans)
-        own = self._spans(missed, start, [_as_alone(cause) for cause in blocks], known)
+        own = self._spans(missed, start, own_blocks, known)
         return Ledger(num_prompt_tokens, all_spans, tuple(joined((*front, *own, tail))))
 
     def close(self, sequence: int) -> None:
@@ -177,13 +144,13 @@ class Accountant:
         stop = start + len(event.keys) * size
         blocks = np.array(known.tokens[start:stop], np.uint32).reshape(-1, size)
         bare_keys = known.bare_keys(stop)[start // size :]
-        root = self._roots[known.root]
+        root = known.root
         parent = root.key if event.parent_key is None else event.parent_key
         unknown = []
         for index, key in enumerate(event.keys):
             tokens = sortable(blocks[index])
             if self._residents.store(
-                key, parent, tokens, bare_keys[index], known.root, event.sequence_id
+                key, parent, tokens, bare_keys[index], root, event.sequence_id
             ):
                 unknown.append(index)
             parent = key
@@ -241,7 +208,7 @@ class Accountant:
         if not keys:
             return []
         was_here, gone = self._gone.find(fingerprints(keys))
-        several_roots = len(self._roots) > 1
+        several_roots = self._residents.have_other_roots(known.root)
         bare_keys = known.bare_keys(missed.stop)[first:end] if several_roots else ()
         causes: list[_BlockCause | None] = []
         for index, key in enumerate(keys):
@@ -273,14 +240,11 @@ class Accountant:
         )
         return _BlockCause(Cause.EVICTED, detail)
 
-    def _under_other_roots(self, bare_key: bytes, own: int) -> "_BlockCause | None":
-        mine = self._roots[own]
-        others = [self._roots[root] for root in self._residents.roots(bare_key) if root != own]
+    def _under_other_roots(self, bare_key: bytes, mine: Root) -> "_BlockCause | None":
+        others = [root for root in self._residents.roots(bare_key) if root.key != mine.key]
         for other in others:
             if other.salt == mine.salt:
-                parts = [part.name for part in fields(Root)[1:]]
-                changed = [name for name in parts if getattr(other, name) != getattr(mine, name)]
-                return _BlockCause(Cause.CHANGED, Detail(part=", ".join(changed)))
+                return _BlockCause(Cause.CHANGED, Detail(part=", ".join(mine.differs_in(other))))
         return _BlockCause(Cause.ISOLATED, NOTHING) if others else None
 
     def _spans(
@@ -302,7 +266,7 @@ class Accountant:
     def _runs(self, missed: "_Missed", known: _Open) -> list[Run]:
         # A run may begin in front of what was missed.
         first = max(0, missed.start - self.block_size + 1)
-        seed = seed_of(self._roots[known.root].key)
+        seed = seed_of(known.root.key)
         return RunFinder(missed.prompt, self.block_size, self.tokens_of).find(
             self._contents, seed, first
         )
@@ -333,11 +297,6 @@ class Accountant:
         """The tokens of a sequence, while they are remembered."""
         live = self._open.get(sequence)
         return self._ended.get(sequence) if live is None else live.tokens
-
-    def _root_number(self, root: Root) -> int:
-        if root not in self._roots:
-            self._roots.append(root)
-        return self._roots.index(root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ kind whose root is nothing.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kvikk.cache.ledger.roots import Root
 
 _TOKEN_BYTES = 4
 # Measured: keys, tokens of a block of 32 and entries of the dictionaries, for one block.
@@ -22,7 +25,7 @@ class _Resident:
     parent: bytes  # the parent's key; the root key in front
     tokens: bytes  # see ``sortable``
     bare_key: bytes
-    root: int
+    root: Root
     sequence: int
     num_groups: int  # how many groups have it
 
@@ -35,14 +38,15 @@ class Residents:
         self._blocks: dict[bytes, _Resident] = {}
         self._children: dict[bytes, list[bytes]] = {}  # tokens of a parent's children, sorted
         self._sequences: dict[tuple[bytes, bytes], int] = {}  # by parent and tokens
-        self._roots: dict[bytes, tuple[int, ...]] = {}  # by bare key
+        self._roots: dict[bytes, tuple[Root, ...]] = {}  # by bare key
+        self._num_under: Counter[bytes] = Counter()  # resident blocks by root key, none of 0
 
     def __contains__(self, key: bytes) -> bool:
         block = self._blocks.get(key)
         return block is not None and block.num_groups == self._num_groups
 
     def store(
-        self, key: bytes, parent: bytes, tokens: bytes, bare_key: bytes, root: int, sequence: int
+        self, key: bytes, parent: bytes, tokens: bytes, bare_key: bytes, root: Root, sequence: int
     ) -> bool:
         """One more group has this block; whether it is the first one."""
         block = self._blocks.get(key)
@@ -56,6 +60,7 @@ class Residents:
             insort(self._children.setdefault(parent, []), tokens)
             self._sequences[parent, tokens] = sequence
             self._roots[bare_key] = (*self._roots.get(bare_key, ()), root)
+            self._num_under[root.key] += 1
         return is_first
 
     def remove(self, key: bytes) -> bool:
@@ -71,7 +76,12 @@ class Residents:
             if not children:
                 del self._children[block.parent]
             del self._sequences[block.parent, block.tokens]
-            others = tuple(root for root in self._roots[block.bare_key] if root != block.root)
+            self._num_under[block.root.key] -= 1
+            if not self._num_under[block.root.key]:
+                del self._num_under[block.root.key]
+            others = tuple(
+                root for root in self._roots[block.bare_key] if root.key != block.root.key
+            )
             if others:
                 self._roots[block.bare_key] = others
             else:
@@ -81,7 +91,7 @@ class Residents:
     def clear(self) -> list[bytes]:
         """Forget everything; the keys of what was resident."""
         keys = [key for key in self._blocks if key in self]
-        for table in (self._blocks, self._children, self._sequences, self._roots):
+        for table in (self._blocks, self._children, self._sequences, self._roots, self._num_under):
             table.clear()
         return keys
 
@@ -90,9 +100,13 @@ class Residents:
         block = self._blocks.get(key)
         return None if block is None else block.sequence
 
-    def roots(self, bare_key: bytes) -> tuple[int, ...]:
+    def roots(self, bare_key: bytes) -> tuple[Root, ...]:
         """Under which root keys these tokens are resident."""
         return self._roots.get(bare_key, ())
+
+    def have_other_roots(self, root: Root) -> bool:
+        """Whether anything is resident under another root key than this one."""
+        return len(self._num_under) > (root.key in self._num_under)
 
     def longest_common(self, parent: bytes, tokens: bytes) -> tuple[int, int]:
         """How many tokens the most similar child of ``parent`` shares with these, and whose it is.

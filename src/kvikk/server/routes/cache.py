@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kvikk.server.errors import ApiError
+from kvikk.server.keys import require_operator
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
 
@@ -15,7 +15,12 @@ router = APIRouter()
 
 @router.get("/v1/kvikk/cache")
 async def cache(request: Request) -> Response:
-    """Blocks by state, in all and by group: live + cached + empty = total."""
+    """Blocks by state, in all and by group: live + cached + empty = total.
+
+    What is used tells how much others send, so where there are several tenants it is told to the
+    operator only (403).
+    """
+    require_operator(request, "the cache")
     service: Service = request.app.state.service
     stats = service.worker.stats()
     groups = [asdict(group) for group in stats.groups]
@@ -32,10 +37,7 @@ async def reset(request: Request) -> Response:
     ``held_blocks`` become empty when the ``held_by_requests`` requests end. It takes the cache from
     every tenant, so where there are several it is the operator's to ask for (403).
     """
-    if not request.state.caller.is_operator:
-        raise ApiError(
-            403, "a reset concerns all tenants; send the operator's key", code="forbidden"
-        )
+    require_operator(request, "a reset")
     service: Service = request.app.state.service
     result = await service.reset_cache()
     return json_response(

@@ -1,13 +1,12 @@
 """``POST /v1/chat/completions``."""
 
-import time
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kvikk.server.answers import Answer
+from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
 from kvikk.server.service import Service
 from kvikk.wire.chat_completions import (
@@ -27,24 +26,9 @@ async def chat_completions(request: Request) -> Response:
     service: Service = request.app.state.service
     limit = service.options.max_body_bytes
     chat = await read_body(request, limit, ChatCompletionRequest.from_json)
-    fields = chat.generation
-    service.check_model(fields.model)
-    request_id, mailbox = service.submit(
-        await service.tokenize_chat(chat.messages),
-        fields,
-        id_prefix="chatcmpl",
-        prompt_parameter="messages",
-        tenant_salt=request.state.caller.salt,
-    )
-    form = _ChatFormat(request_id, int(time.time()), service.model.id)
-    return Answer(
-        service,
-        request_id,
-        mailbox,
-        form,
-        stream=fields.stream,
-        include_usage=fields.include_usage,
-    )
+    service.check_model(chat.generation.model)
+    prompt = await service.tokenize_chat(chat.messages)
+    return answer(request, prompt, chat.generation, id_prefix="chatcmpl", make_form=_ChatFormat)
 
 
 class _ChatFormat:

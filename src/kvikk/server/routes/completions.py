@@ -1,15 +1,14 @@
 """``POST /v1/completions``."""
 
-import time
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kvikk.server.answers import Answer
+from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
-from kvikk.server.service import Service
+from kvikk.server.service import Prompt, Service
 from kvikk.wire.chat_completions import FinishReason
 from kvikk.wire.completions import Completion, CompletionRequest
 from kvikk.wire.usage import Usage
@@ -23,24 +22,13 @@ async def completions(request: Request) -> Response:
     service: Service = request.app.state.service
     limit = service.options.max_body_bytes
     completion = await read_body(request, limit, CompletionRequest.from_json)
-    fields, prompt = completion.generation, completion.prompt
+    fields, given = completion.generation, completion.prompt
     service.check_model(fields.model)
-    request_id, mailbox = service.submit(
-        await service.tokenize_text(prompt) if isinstance(prompt, str) else prompt,
-        fields,
-        id_prefix="cmpl",
-        prompt_parameter="prompt",
-        tenant_salt=request.state.caller.salt,
-    )
-    form = _CompletionFormat(request_id, int(time.time()), service.model.id)
-    return Answer(
-        service,
-        request_id,
-        mailbox,
-        form,
-        stream=fields.stream,
-        include_usage=fields.include_usage,
-    )
+    if isinstance(given, str):
+        prompt = await service.tokenize_text(given)
+    else:
+        prompt = Prompt(given, "prompt")
+    return answer(request, prompt, fields, id_prefix="cmpl", make_form=_CompletionFormat)
 
 
 class _CompletionFormat:

@@ -5,6 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvikk.server.keys import require_operator
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
 
@@ -24,6 +25,8 @@ async def health(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Everything that is counted and timed, for Prometheus."""
+    """Everything that is counted and timed, for Prometheus; of all tenants, so for the operator."""
+    if hasattr(request.state, "caller"):  # somebody is to be kept apart from somebody
+        require_operator(request, "what is measured")
     service: Service = request.app.state.service
     return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
