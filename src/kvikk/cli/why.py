@@ -80,8 +80,9 @@ def _page(ledger: "RequestLedger", width: int) -> "Text":
         page.append(f"{ledger.story.headline}\n\n", "bold")
     page.append_text(bar(ledger.spans, ledger.prompt_tokens, width)).append("\n")
     for place, (cause, tokens) in enumerate(ledger.by_cause.items()):
-        mark, style = mark(cause)
-        page.append("   " if place else "").append(mark * 2, style).append(f" {cause} {tokens:,}")
+        character, style = mark(cause)
+        page.append("   " if place else "")
+        page.append(character * 2, style).append(f" {cause} {tokens:,}")
     for finding in [] if ledger.story is None else ledger.story.findings:
         page.append(f"\n\n{finding.text}")
         if finding.mend is not None:
