@@ -177,7 +177,7 @@ def test_a_prefix_without_its_window_is_lost_to_the_window_group() -> None:
     assert {span.detail.group for span in ledger.spans} == {1, None}
 
 
-def test_distinct_prompts_under_distinct_salts_leave_no_more_than_the_memory_that_was_given() -> None:
+def test_prompts_and_salts_without_end_leave_no_more_than_the_memory_given() -> None:
     given_bytes, generator = 2**19, random.Random(0)
     cache = Cache(64, block_size=16, memory_bytes=given_bytes)
     tracemalloc.start()
