@@ -205,6 +205,8 @@ def test_every_published_configuration_is_sized(engine: str) -> None:
         (("--engine", "abacus"), ("abacus", "llamacpp")),
         (("--what-if", "kv_heads"), ("key=value",)),
         (("--what-if", "kv_heads=-3"), ("-3",)),
+        (("--what-if", "kv_head=32"), ("no such key", "kv_heads")),
+        (("--what-if", "window=-1"), ("-1",)),
         (("--check", "/no/such/log"), ("/no/such/log",)),
         (("--plot", "picture.png"), ("picture.png", "svg")),
         (("--conversations", "0"), ("conversations 0",)),
