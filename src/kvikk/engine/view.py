@@ -37,19 +37,25 @@ class Progress:
 
 @dataclass(frozen=True)
 class EngineView:
-    """An engine at one moment; ``states`` holds a ``BlockState`` a block, a group each.
+    """An engine at one moment, as one reader may see it.
 
-    ``requests`` are the latest, oldest first.
+    ``requests`` are the latest, oldest first. ``stats`` and ``states``, which hold a ``BlockState``
+    a block and a group each, are all tenants': only the operator has them.
     """
 
-    stats: Stats
-    states: tuple[bytes, ...]
     requests: tuple[RequestView, ...]
+    stats: Stats | None
+    states: tuple[bytes, ...]
 
 
-def look(engine: Engine, num_requests: int, known: Container[str]) -> EngineView:
-    """What there is to see now; of ``num_requests`` requests, and no prompts of ``known`` ones."""
-    accounts = [] if engine.books is None else engine.books.accounts.latest(num_requests)
+def look(
+    engine: Engine, tenant: str | None, num_requests: int, known: Container[str]
+) -> EngineView:
+    """What a tenant, or the operator (None), sees now of the last ``num_requests`` requests.
+
+    Those that are ``known`` come without their prompts.
+    """
+    accounts = [] if engine.books is None else engine.books.accounts.latest(num_requests, tenant)
     requests = tuple(
         RequestView(
             account,
@@ -58,7 +64,9 @@ def look(engine: Engine, num_requests: int, known: Container[str]) -> EngineView
         )
         for account in reversed(accounts)
     )
-    return EngineView(engine.stats(), engine.cache.states_by_group(), requests)
+    if tenant is not None:
+        return EngineView(requests, None, ())
+    return EngineView(requests, engine.stats(), engine.cache.states_by_group())
 
 
 def _prompt(engine: Engine, account: Account) -> bytes | None:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from kvikk.engine.loading import LoadedEngine
 from kvikk.server.errors import install_error_handlers
-from kvikk.server.feed import Feed
+from kvikk.server.feed import Feeds
 from kvikk.server.keys import ApiKeys, KeyGate
 from kvikk.server.options import ServerOptions
 from kvikk.server.routes import cache, chat_completions, completions, health, ledger, models, page
@@ -30,7 +30,7 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     # Bodies are read by hand into plain records, so there is no schema to publish.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.service = service
-    app.state.feed = Feed(service.worker)
+    app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
     install_error_handlers(app)
     for routes in (chat_completions, completions, models, cache, ledger, health, page):

@@ -1,8 +1,8 @@
 """The live feed: what the page and ``kvikk top`` draw, told as it changes.
 
-One look at the engine serves everybody who watches, a few times a second and only while somebody
-does. A watcher is told everything once and then what is different: runs of blocks whose state
-changed, and requests that came, went on or ended.
+One look at the engine serves all who watch as one reader, a few times a second and only while
+somebody does. A watcher is told everything once and then what is different: runs of blocks whose
+state changed, and requests that came, went on or ended.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ INTERVAL_S = 0.2
 SHOWN_REQUESTS = 60
 MOST_WATCHERS = 64
 # Something is said at least so often: that the server is there, and that nothing moves.
-_HEARTBEAT_S = 1.0
+HEARTBEAT_TICKS = 5
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,25 @@ class SeenRequest:
 
 @dataclass(frozen=True)
 class _Moment:
-    stats: Stats
-    states: tuple[bytes, ...]
+    """``stats`` is None, and ``states`` empty, where the reader is not the operator."""
+
     requests: dict[str, SeenRequest]
+    stats: Stats | None
+    states: tuple[bytes, ...]
 
 
 class Feed:
-    """Looks at one engine while anybody watches. Belongs to the event loop."""
+    """Looks at one engine, as one reader may, while anybody watches. Belongs to the event loop.
 
-    def __init__(self, worker: EngineWorker) -> None:
+    The reader is a tenant, told of its own requests as if it were alone, or None: the operator.
+    """
+
+    def __init__(self, worker: EngineWorker, reader: str | None) -> None:
         self._worker = worker
+        self._reader = reader
         self._conversations = Conversations()
-        self._moment = _Moment(worker.stats(), (), {})
-        self._changed = asyncio.Condition()
-        self._ended = False
+        self._seen: dict[str, SeenRequest] = {}
+        self._moment: _Moment | None = None  # None: nobody looks
         self._num_watchers = 0
         self._looking: asyncio.Task[None] | None = None
 
@@ -84,63 +89,51 @@ class Feed:
         """Whether nobody more may watch."""
         return self._num_watchers >= MOST_WATCHERS
 
-    async def watch(self, tenant: str | None) -> AsyncIterator[dict[str, Any]]:
-        """Everything at first, then what changes, until the engine stops.
-
-        The operator (``tenant`` None) sees all; a tenant its own requests, as if it were alone.
-        """
+    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+        """Everything at first, then what changes, until the engine stops."""
         self._num_watchers += 1
         try:
             if self._looking is None:
-                await self._look()
                 self._looking = asyncio.create_task(self._keep_looking())
+            looking = self._looking
             told: _Moment | None = None
-            while not self._ended:
+            silent_ticks = 0
+            while not looking.done():
                 moment = self._moment
-                if moment is not told:
-                    yield _difference(told, moment, tenant)
-                    told = moment
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_HEARTBEAT_S), self._changed:
-                        await self._changed.wait_for(
-                            lambda seen=moment: self._ended or self._moment is not seen
-                        )
-                if self._moment is told and not self._ended:
-                    yield _difference(told, told, tenant)
+                silent_ticks += 1
+                if moment is not None and (moment is not told or silent_ticks == HEARTBEAT_TICKS):
+                    yield self._difference(told, moment)
+                    told, silent_ticks = moment, 0
+                await asyncio.sleep(INTERVAL_S)
         finally:
             self._num_watchers -= 1
             if self._num_watchers == 0 and self._looking is not None:
                 self._looking.cancel()
-                self._looking = None
+                self._looking = self._moment = None
 
     async def _keep_looking(self) -> None:
-        while not self._ended:
-            await asyncio.sleep(INTERVAL_S)
-            await self._look()
+        """Look again and again, until the engine stops."""
+        with suppress(BusyError):
+            while True:
+                view = await asyncio.wrap_future(
+                    self._worker.call(
+                        lambda engine: look(engine, self._reader, SHOWN_REQUESTS, self._seen)
+                    )
+                )
+                self._seen = self._place(view)
+                moment = _Moment(self._seen, view.stats, view.states)
+                if moment != self._moment:
+                    self._moment = moment
+                await asyncio.sleep(INTERVAL_S)
 
-    async def _look(self) -> None:
-        known = self._moment.requests
-        try:
-            view = await asyncio.wrap_future(
-                self._worker.call(lambda engine: look(engine, SHOWN_REQUESTS, known))
-            )
-        except BusyError:
-            self._ended = True
-        else:
-            moment = _Moment(view.stats, view.states, self._requests(view))
-            if moment != self._moment:
-                self._moment = moment
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _requests(self, view: EngineView) -> dict[str, SeenRequest]:
+    def _place(self, view: EngineView) -> dict[str, SeenRequest]:
+        """The requests of a view, each in its conversation."""
         requests = {}
         for one in view.requests:
             request_id = one.account.request_id
-            before = self._moment.requests.get(request_id)
+            before = self._seen.get(request_id)
             if before is None:
-                tenant = one.account.origin.tenant
-                name = self._conversations.place(request_id, tenant, one.prompt)
+                name = self._conversations.place(request_id, one.account.origin.tenant, one.prompt)
                 before = SeenRequest(one.account, name, None, has_ended=False)
             requests[request_id] = replace(
                 before,
@@ -149,19 +142,20 @@ class Feed:
             )
         return requests
 
-
-def _difference(told: _Moment | None, moment: _Moment, tenant: str | None) -> dict[str, Any]:
-    """What is new in a moment for somebody who was told of another, or of none yet."""
-    event: dict[str, Any] = {"at": time.time()}
-    before = {} if told is None else told.requests
-    event["requests"] = [
-        request.to_json(for_operator=tenant is None)
-        for request_id, request in moment.requests.items()
-        if request != before.get(request_id)
-        and (tenant is None or tenant == request.account.origin.tenant)
-    ]
-    if tenant is None:
+    def _difference(self, told: _Moment | None, moment: _Moment) -> dict[str, Any]:
+        """What is new in a moment for somebody who was told of another, or of none yet."""
+        before = {} if told is None else told.requests
+        event: dict[str, Any] = {
+            "at": time.time(),
+            "requests": [
+                request.to_json(for_operator=self._reader is None)
+                for request_id, request in moment.requests.items()
+                if request != before.get(request_id)
+            ],
+        }
         stats = moment.stats
+        if stats is None:
+            return event
         event["engine"] = {
             "running_requests": stats.running_requests,
             "waiting_requests": stats.waiting_requests,
@@ -176,11 +170,25 @@ def _difference(told: _Moment | None, moment: _Moment, tenant: str | None) -> di
             {
                 "window_tokens": group.window_tokens,
                 "total_blocks": group.total_blocks,
-                "runs": changed_runs(before_, now),
+                "runs": changed_runs(then, now),
             }
-            for group, before_, now in zip(stats.groups, old, moment.states, strict=True)
+            for group, then, now in zip(stats.groups, old, moment.states, strict=True)
         ]
-    return event
+        return event
+
+
+class Feeds:
+    """One engine's feeds, one a reader: no tenant's depends on what others do."""
+
+    def __init__(self, worker: EngineWorker) -> None:
+        self._worker = worker
+        self._feeds: dict[str | None, Feed] = {}
+
+    def of(self, reader: str | None) -> Feed:
+        """The feed of a tenant, or of the operator (None)."""
+        if reader not in self._feeds:
+            self._feeds[reader] = Feed(self._worker, reader)
+        return self._feeds[reader]
 
 
 def changed_runs(old: bytes, new: bytes) -> list[tuple[int, int, str]]:

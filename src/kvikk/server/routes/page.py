@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from kvikk.server.errors import ApiError
-from kvikk.server.feed import Feed
+from kvikk.server.feed import Feed, Feeds
 from kvikk.wire.events import encode_event
 
 router = APIRouter()
@@ -56,18 +56,19 @@ async def page_file(name: str) -> Response:
 @router.get("/v1/kvikk/live")
 async def live(request: Request) -> Response:
     """Server-sent events: blocks, figures and requests, all at first and then what changes."""
-    feed: Feed = request.app.state.feed
+    feeds: Feeds = request.app.state.feeds
+    feed = feeds.of(request.state.caller.reader)
     if feed.is_full:
         raise ApiError(429, "too many are watching already", headers={"Retry-After": "30"})
     return StreamingResponse(
-        _events(feed, request.state.caller.reader),
+        _events(feed),
         media_type="text/event-stream; charset=utf-8",
         headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
     )
 
 
-async def _events(feed: Feed, reader: str | None) -> AsyncIterator[bytes]:
-    async for event in feed.watch(reader):
+async def _events(feed: Feed) -> AsyncIterator[bytes]:
+    async for event in feed.watch():
         yield encode_event(event)
 
 
