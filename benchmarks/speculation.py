@@ -6,9 +6,9 @@
 SESSIONS is a folder of JSON lines with an ``input`` text, such as lmcache-agent-trace's sessions.
 Of each one request is replayed: the last ``--prompt-tokens`` tokens of its longest input. Plain
 chat questions stand beside them, where little repeats; their differences are small, so that they
-get three times the rounds. Both engines take turns, times are from the first token to the last,
-and the fastest of the rounds counts: whatever else the machine does only adds. That both give the
-same tokens is checked for every answer. With 20 sessions it takes about a minute and a half.
+get three times the rounds. One engine answers both ways in turns, times are from the first token to
+the last, and the fastest of the rounds counts: whatever else the machine does only adds. That both
+give the same tokens is checked for every answer. With 20 sessions it takes about a minute.
 """
 
 import argparse
@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
 
 from kvikk import LLM
 
@@ -57,22 +56,19 @@ def session_prompts(folder: Path, model: LLM, num_tokens: int) -> dict[str, list
     return prompts
 
 
-def compare(
-    guessing: LLM, plain: LLM, name: str, prompt: Sequence[int], answer_tokens: int, rounds: int
-) -> Row:
-    """One request through both engines. AssertionError if the answers differ."""
-    speeds: dict[int, list[float]] = {id(guessing): [], id(plain): []}
+def compare(model: LLM, name: str, prompt: Sequence[int], answer_tokens: int, rounds: int) -> Row:
+    """One request with guesses and without. AssertionError if the answers differ."""
+    engine, speeds = model.loaded.engine, {True: 0.0, False: 0.0}
     for _ in range(rounds):
         answers = []
-        for model in (guessing, plain):
-            before = model.loaded.engine.stats()
+        for speculates in (False, True):
+            engine.speculates = speculates
+            first = engine.stats()
             answer = model.generate([prompt], max_tokens=answer_tokens, ignore_eos=True)[0]
+            last = engine.stats()
             answers.append(answer.token_ids)
-            speeds[id(model)].append(answer.tokens_per_s or 0.0)
-            if model is guessing:
-                first, last = before, model.loaded.engine.stats()
+            speeds[speculates] = max(speeds[speculates], answer.tokens_per_s or 0.0)
         assert answers[0] == answers[1], f"{name}: guesses have changed the answer"
-    fast, slow = max(speeds[id(guessing)]), max(speeds[id(plain)])
     return Row(
         name,
         len(prompt),
@@ -80,9 +76,9 @@ def compare(
         last.steps - first.steps,
         last.drafted_tokens - first.drafted_tokens,
         last.accepted_tokens - first.accepted_tokens,
-        fast,
-        slow,
-        fast / slow,
+        speeds[True],
+        speeds[False],
+        speeds[True] / speeds[False],
     )
 
 
@@ -97,23 +93,23 @@ def measure(
     max_requests: int | None = None,
 ) -> list[Row]:
     """Sessions, then questions; at most ``max_requests`` of each."""
-    options: dict[str, Any] = {
-        "threads": threads,
-        "max_running": 8,
-        "max_context_tokens": prompt_tokens + answer_tokens + 256,
-        "kv_memory_bytes": 2**28,
-    }
-    guessing, plain = LLM(model, **options), LLM(model, **options, speculation=False)
-    prompts = {} if sessions is None else session_prompts(sessions, guessing, prompt_tokens)
+    llm = LLM(
+        model,
+        threads=threads,
+        max_running=8,
+        max_context_tokens=prompt_tokens + answer_tokens + 256,
+        kv_memory_bytes=2**28,
+    )
+    prompts = {} if sessions is None else session_prompts(sessions, llm, prompt_tokens)
     requests = list(prompts.items())[:max_requests]
     for question in QUESTIONS[:max_requests]:
         messages = [{"role": "user", "content": question}]
-        requests.append((question, list(guessing.chat_prompt(messages))))
+        requests.append((question, list(llm.chat_prompt(messages))))
     rows = []
     for name, prompt in requests:
         print(name, file=sys.stderr)
         times = 3 * rounds if name in QUESTIONS else rounds
-        rows.append(compare(guessing, plain, name, prompt, answer_tokens, times))
+        rows.append(compare(llm, name, prompt, answer_tokens, times))
     return rows
 
 
