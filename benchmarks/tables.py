@@ -122,7 +122,11 @@ def conversation_table(entries: Mapping[str, Entry]) -> str:
         "4,000-token prompt, cold / warm, s",
         "start, s",
     ]
-    return markdown(header, rows)
+    told = "; ".join(
+        f"{name}: {entries[name]['software']}, {entries[name]['date']}" for name in entries
+    )
+    entry = next(iter(entries.values()))
+    return f"{entry['cpu']}, {entry['threads']} threads. {told}.\n\n{markdown(header, rows)}"
 
 
 def _cold_and_warm(entry: Entry) -> str:
