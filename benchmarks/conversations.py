@@ -46,7 +46,7 @@ def converse(kind: ServerKind, model: str, threads: int) -> dict[str, Any]:
     done = many.summary
     first_s = [result.ttft_s for result in one.run.results if result.ttft_s is not None]
     return {
-        "software": many.target.software,
+        "software": kind.version(),
         "start_s": start_s,
         "turns": workload.num_turns,
         "sessions": workload.num_sessions,

