@@ -14,6 +14,7 @@ from kvikk.bench.timing import measure_timing, positions_to_compute
 from kvikk.bench.timing_run import TimingOptions, run_phases, run_timing
 from kvikk.bench.timing_tables import difference_lines, timing_notes
 from kvikk.bench.transformers_loop import TransformersLoop
+from kvikk.cli.main import main
 from kvikk.errors import ModelError, RequestError
 from kvikk.files.random_models import SHAPES, write_random_model
 
@@ -208,11 +209,16 @@ def test_the_command_prints_one_document_and_draws(models: dict[str, str], tmp_p
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
-    arguments: tuple[str, ...], words: tuple[str, ...]
+    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = kvikk(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
+    monkeypatch.setattr(sys, "argv", ["kvikk", "bench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    lines = told.err.strip().splitlines()
+    assert len(lines) == 1, told.err
     assert all(word in lines[0] for word in words), lines[0]
