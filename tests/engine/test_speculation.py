@@ -144,6 +144,18 @@ def test_without_any_cache_nothing_is_guessed() -> None:
     assert engine.stats().drafted_tokens == 0
 
 
+def test_guessing_can_be_stopped_and_begun_again_between_requests() -> None:
+    engine, _ = make_engine(speculation=Knowing((None,), 64, 8))
+    steps = []
+    for number, speculates in enumerate((True, False, True)):
+        engine.speculates = speculates
+        before = engine.stats().steps
+        got = run(engine, [request(str(number), PROMPT, 25)])[str(number)]
+        assert got.token_ids == answer(PROMPT, Generation(25), (None,), 64)[0]
+        steps.append(engine.stats().steps - before)
+    assert steps == [4, 25, 4]
+
+
 def test_what_a_pass_costs_is_learnt_whatever_was_believed() -> None:
     chance = np.random.default_rng(0)
     for fixed_s, token_s in ((3e-3, 0.4e-3), (10e-3, 0.1e-3), (0.2e-3, 2e-3)):

@@ -129,6 +129,18 @@ class Engine:
         self._use_cache = value
 
     @property
+    def speculates(self) -> bool:
+        """Whether tokens are guessed ahead."""
+        return self._scheduler.speculation is not None
+
+    @speculates.setter
+    def speculates(self, value: bool) -> None:
+        """Change it between requests, to compare both ways on one backend."""
+        assert not self.has_work, "requests are running"
+        assert self._speculation is not None, "the engine was made without"
+        self._scheduler.speculation = self._speculation if value else None
+
+    @property
     def has_work(self) -> bool:
         """Whether ``step`` has anything to do or to tell."""
         return bool(self._sequences or self._outputs)
@@ -177,11 +189,6 @@ class Engine:
             end_token_ids=model_ends.union(generation.stop_token_ids),
             keys=self._key_chain(request.salt),
             text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation.stop),
-            drafter=(
-                None
-                if self._speculation is None
-                else self._speculation.drafter(request, max_tokens)
-            ),
             arrived_s=time.monotonic() if arrived_s is None else arrived_s,
         )
         self._arrivals += 1

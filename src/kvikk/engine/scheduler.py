@@ -58,7 +58,8 @@ class Step:
 class Scheduler:
     """Owns the queue of waiting and the list of running sequences, both oldest first.
 
-    ``on_admission`` is told of a sequence that runs for the first time, at that moment.
+    ``speculation`` None guesses nothing; it may change between requests. ``on_admission`` is told
+    of a sequence that runs for the first time, at that moment.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Scheduler:
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._max_rows = plan.max_batch_sequences
-        self._speculation = speculation
+        self.speculation = speculation
         self._on_admission = on_admission
         self._windows = [group.window_tokens for group in plan.groups]
         self._most_blocks = [
@@ -157,16 +158,16 @@ class Scheduler:
 
         Nobody gives way to a guess, and prompts keep half of the budget.
         """
-        answers = list(step.chunks)
-        if self._speculation is None or not 0 < len(answers) <= MAX_ANSWERS:
+        answers, speculation = list(step.chunks), self.speculation
+        if speculation is None or not 0 < len(answers) <= MAX_ANSWERS:
             return
         # Every sequence may want a row of logits in this step, and every guess one more.
         rows = self._max_rows - min(self.num_sequences, self._max_running)
         budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
-        likely = self._speculation.least_chance(len(answers))
-        drafts = [(sequence, self._guess(sequence, likely, budget)) for sequence in answers]
+        likely = speculation.least_chance(len(answers))
+        drafts = [(one, self._guess(speculation, one, likely, budget)) for one in answers]
         chances = sorted([guess.chance for _, draft in drafts for guess in draft], reverse=True)
-        left = self._speculation.num_worthwhile(len(answers), chances[: max(budget, 0)])
+        left = speculation.num_worthwhile(len(answers), chances[: max(budget, 0)])
         least = chances[left - 1] if left else 1.0
         for sequence, guesses in drafts:
             draft = [guess.token_id for guess in guesses[:left] if guess.chance >= least]
@@ -181,12 +182,16 @@ class Scheduler:
             step.budget -= len(draft)
             left -= len(draft)
 
-    def _guess(self, sequence: Sequence, least_chance: float, budget: int) -> list[Guess]:
+    def _guess(
+        self, speculation: Speculation, sequence: Sequence, least_chance: float, budget: int
+    ) -> list[Guess]:
         """What may follow an answer, as far as there is room for it."""
         room = sequence.max_tokens - len(sequence.token_ids) - 1
         most = min(MAX_DRAFT_TOKENS, budget, room)
-        if most <= 0 or sequence.drafter is None:
+        if most <= 0:
             return []
+        if sequence.drafter is None:  # not before: those that wait in the queue need no memory
+            sequence.drafter = speculation.drafter(sequence.request, sequence.max_tokens)
         return sequence.drafter.draft(sequence.token_ids, least_chance, most)
 
     def _make_room(self, step: Step, sequence: Sequence, count: int) -> None:

@@ -60,7 +60,6 @@ class Sequence:
         end_token_ids: frozenset[int],
         keys: KeyChain | None,
         text: AnswerText | None,
-        drafter: Drafter | None,
         arrived_s: float,
     ) -> None:
         self.number = number
@@ -71,7 +70,7 @@ class Sequence:
         self.end_token_ids = end_token_ids
         self.keys = keys  # None: nothing is shared, so nothing is named
         self.text = text
-        self.drafter = drafter  # None: nothing is guessed
+        self.drafter: Drafter | None = None  # from its first guess on
         self.draft: list[int] = []
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
