@@ -14,11 +14,11 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import results
 from contestants import Contestant, PeerError, PeerProcess, contestants
@@ -72,8 +72,12 @@ def measure_model(
     measures: Sequence[Measure],
     rounds: int,
     threads: int,
+    after_round: Callable[[results.Entries], None],
 ) -> results.Entries:
-    """The entries of one model. A peer that fails at something is left out of it, with a line."""
+    """The entries of one model. A peer that fails at something is left out of it, with a line.
+
+    ``after_round`` is given them as they are so far, so that what breaks off is not lost.
+    """
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         peers: list[PeerProcess] = []
@@ -105,11 +109,9 @@ def measure_model(
                         continue
                     if number:
                         speeds.setdefault(key, []).append(speed)
-        about = results.conditions(threads)
-        descriptions = {peer.contestant.name: peer.description for peer in peers}
-        return {
-            f"{model}, {one.name}": _entry(one, speeds, descriptions, about) for one in measures
-        }
+            if number:
+                after_round(_entries(model, measures, peers, speeds, threads))
+        return _entries(model, measures, peers, speeds, threads)
 
 
 def _first_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
@@ -119,19 +121,25 @@ def _first_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
     return list(firsts.values())
 
 
-def _entry(
-    one: Measure,
-    speeds: dict[tuple[str, str], list[float]],
-    descriptions: dict[str, dict[str, Any]],
-    about: dict[str, Any],
-) -> dict[str, Any]:
+def _entries(
+    model: str,
+    measures: Sequence[Measure],
+    peers: Sequence[PeerProcess],
+    speeds: Mapping[tuple[str, str], list[float]],
+    threads: int,
+) -> results.Entries:
     """Per second: tokens, of bandwidth bytes."""
-    values = {
-        peer: {**descriptions[peer], "per_s": per_s}
-        for (measure, peer), per_s in speeds.items()
-        if measure == one.name
-    }
-    return {**about, "peers": values}
+    about = results.conditions(threads)
+    entries = {}
+    for one in measures:
+        values = {
+            peer.contestant.name: {**peer.description, "per_s": per_s}
+            for peer in peers
+            if (per_s := speeds.get((one.name, peer.contestant.name)))
+        }
+        if values:
+            entries[f"{model}, {one.name}"] = {**about, "peers": values}
+    return entries
 
 
 def _tell(line: str) -> None:
@@ -161,12 +169,14 @@ def main() -> None:
     measured: results.Entries = {}
     taking_part = [one for one in everyone if one.name in arguments.peers]
     for model in arguments.models:
-        entries = measure_model(
-            model, taking_part, chosen(arguments.only), arguments.rounds, arguments.threads
+        measured |= measure_model(
+            model,
+            taking_part,
+            chosen(arguments.only),
+            arguments.rounds,
+            arguments.threads,
+            partial(results.add, "speed") if arguments.keep else lambda entries: None,
         )
-        measured |= entries
-        if arguments.keep:
-            results.add("speed", entries)
     print(json.dumps(measured, indent=1) if arguments.json else speed_tables(measured))
 
 
