@@ -22,7 +22,7 @@ from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Even
 from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger import contents as block_contents
 from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
-from kvikk.cache.ledger.moved import RecentTokens, Run, RunFinder
+from kvikk.cache.ledger.moved import RecentTokens, RunFinder
 from kvikk.cache.ledger.recent import RecentTable, bytes_per_row
 from kvikk.cache.ledger.records import NOTHING, Cause, Detail, Ledger, Span, joined
 from kvikk.cache.ledger.residents import Residents, sortable
@@ -252,29 +252,28 @@ class Accountant:
     ) -> Iterator[Span]:
         """The missed blocks from position ``start`` on: known causes, and the rest moved or new."""
         size = self.block_size
-        runs: list[Run] | None = None
+        finder = self._finder(missed, known)
         position = start
         for cause, group in groupby(causes, lambda cause: cause):
             stop = position // size * size + size * sum(1 for _ in group)
             if cause is not None:
                 yield Span(position, stop, cause.cause, cause.detail)
             else:
-                runs = self._runs(missed, known) if runs is None else runs
-                yield from self._moved_or_new(position, stop, runs)
+                yield from self._moved_or_new(position, stop, finder)
             position = stop
 
-    def _runs(self, missed: "_Missed", known: _Open) -> list[Run]:
+    def _finder(self, missed: "_Missed", known: _Open) -> RunFinder:
         # A run may begin in front of what was missed.
         first = max(0, missed.start - self.block_size + 1)
         seed = seed_of(known.root.key)
-        return RunFinder(missed.prompt, self.block_size, self.tokens_of).find(
-            self._contents, seed, first
+        return RunFinder(
+            missed.prompt, self.block_size, self.tokens_of, self._contents, seed, first
         )
 
-    def _moved_or_new(self, start: int, stop: int, runs: list[Run]) -> Iterator[Span]:
+    def _moved_or_new(self, start: int, stop: int, finder: RunFinder) -> Iterator[Span]:
         position = start
         told: Detail | None = None  # of the run that ends at ``position``
-        for run in runs:
+        for run in finder.runs:
             # With the same prefix only whole blocks can have been here.
             end = run.stop // self.block_size * self.block_size if run.same_prefix else run.stop
             begin, end = max(run.start, position), min(end, stop)
@@ -287,8 +286,8 @@ class Accountant:
                 told = None
             else:
                 # What goes on in the same sequence is told of as one.
-                if told is None or begin > position or told.sequence != run.detail.sequence:
-                    told = run.detail
+                if told is None or begin > position or told.sequence != run.sequence:
+                    told = finder.detail(run)
                 yield Span(begin, end, Cause.MOVED, told)
             position = end
         yield Span(position, stop, Cause.NEW)

@@ -12,9 +12,11 @@ cover as much, and the number of them is bounded by the number of blocks.
 """
 
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,32 +61,62 @@ class RecentTokens:
 class Run:
     """Positions ``start … stop - 1`` of a prompt, equal to another sequence's from ``seen_at``.
 
-    ``same_prefix`` says that the tokens before are the same too: nothing has moved. ``detail``
-    tells what differs otherwise.
+    ``differs_at`` is the first token that differs before it, None where the other is forgotten.
     """
 
     start: int
     stop: int
-    same_prefix: bool
-    detail: Detail
+    sequence: int
+    seen_at: int
+    differs_at: int | None
+
+    @property
+    def same_prefix(self) -> bool:
+        """Whether all tokens before are the same too: nothing has moved."""
+        return self.differs_at == self.start == self.seen_at
 
 
 class RunFinder:
-    """Finds the runs of one prompt."""
+    """Finds the runs of one prompt, when it is asked for them, from position ``first`` on."""
 
-    def __init__(self, prompt: Tokens, block_size: int, tokens_of: TokensOf) -> None:
+    def __init__(
+        self,
+        prompt: Tokens,
+        block_size: int,
+        tokens_of: TokensOf,
+        contents: Contents,
+        seed: int,
+        first: int,
+    ) -> None:
         self._prompt = prompt
+        self._contents = contents
+        self._seed = seed
+        self._first = first
         self._block_size = block_size
         self._tokens_of = tokens_of
         self._others: dict[int, Tokens | None] = {}
         self._common: dict[int, int] = {}
 
-    def find(self, contents: Contents, seed: int, first: int) -> list[Run]:
-        """The runs from position ``first`` on, without overlap, in order."""
-        positions, rows = contents.find(self._prompt[first:], seed)
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Without overlap, in order."""
+        positions, rows = self._contents.find(self._prompt[self._first :], self._seed)
         if not len(positions):
             return []
-        return self._cover(*_clusters(positions + first, rows, self._block_size))
+        return self._cover(*_clusters(positions + self._first, rows, self._block_size))
+
+    def detail(self, run: Run) -> Detail:
+        """What differs in front of a run."""
+        other, differs_at = self._other(run.sequence), run.differs_at
+        if other is None or differs_at is None:
+            return Detail(sequence=run.sequence, seen_at=run.seen_at)
+        return Detail(
+            sequence=run.sequence,
+            seen_at=run.seen_at,
+            differs_at=differs_at,
+            value=tuple(self._prompt[differs_at : run.start][:_VALUE_TOKENS].tolist()),
+            seen_value=tuple(other[differs_at : run.seen_at][:_VALUE_TOKENS].tolist()),
+        )
 
     def _cover(
         self, starts: list[int], stops: list[int], sequences: list[int], shifts: list[int]
@@ -95,12 +127,11 @@ class RunFinder:
         nothing comes before or follows.
         """
         chosen: list[int] = []
-        covered, index, count = -1, 0, len(starts)
-        while index < count:
-            best, reach = index, max(covered, starts[index])
-            while index < count and starts[index] <= reach:
-                best = index if stops[index] > stops[best] else best
-                index += 1
+        farthest = _farthest_until(stops)
+        covered, index = -1, 0
+        while index < len(starts):
+            index = bisect_right(starts, max(covered, starts[index]), index)
+            best = farthest[index - 1]
             if stops[best] > covered:
                 chosen.append(best)
                 covered = stops[best]
@@ -117,19 +148,12 @@ class RunFinder:
     def _run(self, start: int, stop: int, sequence: int, shift: int) -> Run:
         other, seen_at = self._other(sequence), start + shift
         if other is None:
-            return Run(start, stop, False, Detail(sequence=sequence, seen_at=seen_at))
+            return Run(start, stop, sequence, seen_at, None)
         if sequence not in self._common:
             size = min(len(self._prompt), len(other))
             self._common[sequence] = _equal(self._prompt[:size], other[:size])
         differs_at = min(self._common[sequence], start, seen_at)
-        detail = Detail(
-            sequence=sequence,
-            seen_at=seen_at,
-            differs_at=differs_at,
-            value=tuple(self._prompt[differs_at:start][:_VALUE_TOKENS].tolist()),
-            seen_value=tuple(other[differs_at:seen_at][:_VALUE_TOKENS].tolist()),
-        )
-        return Run(start, stop, differs_at == start == seen_at, detail)
+        return Run(start, stop, sequence, seen_at, differs_at)
 
     def _stretched_back(self, start: int, sequence: int, shift: int, limit: int) -> int:
         """How far in front of ``start`` the sequences are equal already, not below ``limit``."""
@@ -184,6 +208,15 @@ def _clusters(
         sequences[firsts].tolist(),
         shifts[firsts].tolist(),
     )
+
+
+def _farthest_until(stops: list[int]) -> list[int]:
+    """Of each index the first one up to it whose stop is the largest."""
+    values = np.array(stops)
+    leads = np.ones(len(values), np.bool_)
+    leads[1:] = values[1:] > np.maximum.accumulate(values)[:-1]
+    farthest: list[int] = np.maximum.accumulate(np.where(leads, np.arange(len(values)), 0)).tolist()
+    return farthest
 
 
 def _equal(a: Tokens, b: Tokens) -> int:
