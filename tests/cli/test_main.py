@@ -50,6 +50,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
     [
         (("generate", "no-such-model", "hello"), ("no-such-model", "smollm2")),
         (("generate", "--temperature", "-1", "hello"), ("temperature", "-1")),
+        (("chat", "--top-p", "2"), ("top_p", "2")),
         (("generate", "--kv-memory", "3 parsecs", "hello"), ("3 parsecs", "2GiB")),
         (("generate", "--kv-memory", "1KiB", "hello"), ("1.00 KiB", "--kv-memory")),
         (("generate", "--kv-dtype", "int3", "hello"), ("int3", "bf16")),

@@ -43,12 +43,9 @@ def chat(
     chat_template: options.ChatTemplate = None,
 ) -> None:
     """Talk with a model, here or on a server. /reset begins anew, /quit or Ctrl-D ends."""
-    parameters: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "seed": seed,
-    }
+    parameters = options.generation_options(
+        max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed
+    )
     if model.startswith(("http://", "https://")):
         answer = _remote(model, api_key, served_model, parameters)
     else:

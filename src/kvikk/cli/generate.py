@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -59,6 +59,9 @@ def generate(
     text = model_or_prompt if prompt is None else prompt
     if text == "-":
         text = _standard_input()
+    generation = options.generation_options(
+        max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     with loading_line(model) as progress:
         llm = LLM(
             model,
@@ -79,14 +82,8 @@ def generate(
     else:
         messages = [] if system is None else [{"role": "system", "content": system}]
         token_ids = llm.chat_prompt([*messages, {"role": "user", "content": text}])
-    sampling: dict[str, Any] = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-    }
     parts = []
-    for output in llm.stream(token_ids, max_tokens=max_tokens, **sampling):
+    for output in llm.stream(token_ids, **generation):
         parts.append(output.text)
         if not as_json:
             print(output.text, end="", flush=True)

@@ -70,3 +70,15 @@ def engine_options(
         "max_context_tokens": max_context,
         **others,
     }
+
+
+def generation_options(*, max_tokens: int, seed: int | None, **sampling: Any) -> dict[str, Any]:
+    """What a command line asks of each answer, as parameters of ``LLM`` and of a server.
+
+    Raises RequestError, before a model is loaded, for a number without sense.
+    """
+    from kvikk.backends.base import SamplingParameters
+    from kvikk.engine.requests import Generation
+
+    Generation(max_tokens=max_tokens, seed=seed, sampling=SamplingParameters(**sampling))
+    return {"max_tokens": max_tokens, "seed": seed, **sampling}
