@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +60,8 @@ class _Watched:
         self.view: LiveView = LiveView()
         self.ledger: dict[str, Any] = {}
         self.failure: KvikkError | None = None
-        self.model = next(client.get("v1/models").get("data").items()).get("id").string()
+        served = list(client.get("v1/models").get("data").items())
+        self.model = served[0].get("id").string() if served else "no model"
         self.read_ledger()
 
     def read_ledger(self) -> None:
@@ -112,7 +113,7 @@ def _watch(watched: _Watched, url: str) -> None:
 
 
 @contextmanager
-def _keys() -> Iterator[Any]:
+def _keys() -> Iterator[Callable[[float], str]]:
     """A function that waits some seconds for a key: the key, or "" if none was pressed."""
     if not sys.stdin.isatty():
 
