@@ -22,7 +22,7 @@ TABLES: Mapping[str, Callable[[results.Entries], str]] = {
 
 
 def with_tables(text: str) -> str:
-    """The document with every table made anew. Exits with a line if measured figures have no place."""
+    """The document with its tables made anew. Exits with a line if figures have no place in it."""
     for name, table in TABLES.items():
         entries = results.read(name)
         if not entries:
