@@ -87,11 +87,22 @@ def test_without_a_folder_to_write_kernels_are_kept_beside_no_source(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script = (
         "from kvikk.backends.cpu import jit; from kvikk.backends.cpu.batch import prepare;"
-        "print(prepare.stats.cache_path)"
+        "print(prepare.stats.cache_path, jit.kernels_are_shared(), jit.is_kept(prepare))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout.startswith(str(tmp_path / "kvikk-kernels-"))
+    assert result.stdout.endswith(" False False\n")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # and nothing stays
+
+
+def test_kernels_of_a_loaded_decoder_are_kept_for_other_processes() -> None:
+    new_driver()
+    script = (
+        "from kvikk.backends.cpu import jit; from kvikk.backends.cpu.step import run_step;"
+        "print(jit.kernels_are_shared(), jit.is_kept(run_step))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == "True True\n"
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])

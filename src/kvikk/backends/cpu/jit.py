@@ -2,8 +2,8 @@
 
 Everything compiled here goes through these decorators. Machine code lives below kvikk's cache
 folder in a directory named by a digest of this room's source: numba looks only at the file a kernel
-is written in, not at what that file imports, and a stale kernel must never run. It does look at the
-instructions that the code may use, so that the code paths lie side by side.
+is written in, not at what that file imports, and a stale kernel must never run. Below it, each set
+of instructions that the code may use has a directory.
 """
 
 import atexit
@@ -50,10 +50,16 @@ def _source_digest() -> str:
 
 
 SOURCE_DIGEST = _source_digest()
+_INSTRUCTIONS_DIGEST = hashlib.sha256(str(_config.CPU_FEATURES).encode()).hexdigest()[:8]
 
 
 def _kernels_folder() -> Path:
     return _writable(cache_folder() / "kernels")
+
+
+def kernels_are_shared() -> bool:
+    """Whether other processes find what is compiled here: kvikk's folder can be written."""
+    return _kernels_folder() == cache_folder() / "kernels"
 
 
 @cache
@@ -96,7 +102,7 @@ def forget_own_kernels() -> None:
 def _kernel_cache() -> Iterator[None]:
     """Whatever is decorated inside keeps its machine code in kvikk's folder."""
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_kernels_folder() / SOURCE_DIGEST)
+    _config.CACHE_DIR = str(_kernels_folder() / SOURCE_DIGEST / _INSTRUCTIONS_DIGEST)
     try:
         yield
     finally:
@@ -104,8 +110,14 @@ def _kernel_cache() -> Iterator[None]:
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """A function for other kernels to call: compiled into each of them."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    """A function for other kernels to call, never Python: compiled into each of them.
+
+    It goes without the wrappers that Python would call it by, a quarter of what compiling takes.
+    """
+    njit: Any = numba.njit  # whose annotation leaves two options out
+    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+        function
+    )
 
 
 def entry(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -118,6 +130,12 @@ def entry(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
             )
 
     return decorate
+
+
+def is_kept(function: Any) -> bool:
+    """Whether an ``entry`` has been compiled before: its machine code is in the cache."""
+    folder = Path(function.stats.cache_path)
+    return any(folder.glob(f"*.{function.py_func.__qualname__}-*.nbc"))
 
 
 def table_of(dtype: np.dtype[Any]) -> types.Type:

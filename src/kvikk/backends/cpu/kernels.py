@@ -19,6 +19,7 @@ from kvikk.backends.cpu.attention_vectors import (
     tile_values_vectors,
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
+from kvikk.backends.cpu.beside import step_compiled_beside
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
 from kvikk.backends.cpu.jit import (
     CompileTime,
@@ -146,29 +147,31 @@ def _fetch_or_compile(
             for tile in tiles
         }
 
-    kernels = Kernels(
-        quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
-        sum_of_squares=compiled("norms", forms.sum_of_squares, *integers[:3]),
-        products={
-            product: compiled(
-                f"products, {product.tile}", forms.multiply, CompileTime(product), *integers
-            )
-            for product in products
-        },
-        scores=for_tiles("scores", forms.scores, 5),
-        softmax=for_tiles("softmax", forms.softmax, 4),
-        values=for_tiles("values", forms.values, 5),
-        join=for_tiles("joins", forms.join, 4),
-    )
-    for dense in is_dense:
-        announce("packing")
-        if dense:
-            pack_numbers.compile(PACK_NUMBERS_TYPES)
-        else:
-            pack_integers.compile(PACK_INTEGERS_TYPES)
-    announce("batches")
-    prepare.compile(PREPARE_TYPES)
-    announce("a step")
-    run_step.compile(STEP_TYPES)
+    with step_compiled_beside() as wait_for_step:
+        kernels = Kernels(
+            quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
+            sum_of_squares=compiled("norms", forms.sum_of_squares, *integers[:3]),
+            products={
+                product: compiled(
+                    f"products, {product.tile}", forms.multiply, CompileTime(product), *integers
+                )
+                for product in products
+            },
+            scores=for_tiles("scores", forms.scores, 5),
+            softmax=for_tiles("softmax", forms.softmax, 4),
+            values=for_tiles("values", forms.values, 5),
+            join=for_tiles("joins", forms.join, 4),
+        )
+        for dense in is_dense:
+            announce("packing")
+            if dense:
+                pack_numbers.compile(PACK_NUMBERS_TYPES)
+            else:
+                pack_integers.compile(PACK_INTEGERS_TYPES)
+        announce("batches")
+        prepare.compile(PREPARE_TYPES)
+        announce("a step")
+        wait_for_step()
+        run_step.compile(STEP_TYPES)
     progress("done", total, total)
     return kernels

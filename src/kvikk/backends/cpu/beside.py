@@ -1,0 +1,37 @@
+"""The walk of a step, compiled in a process of its own while this one compiles all else.
+
+It takes half of all compiling, and numba compiles one thing at a time in a process. The other
+process leaves the machine code in the cache; whatever goes wrong there, this process finds none and
+compiles it itself.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kvikk.backends.cpu.jit import available_threads, is_kept, kernels_are_shared
+from kvikk.backends.cpu.step import run_step
+
+_PROGRAM = "from kvikk.backends.cpu.step import STEP_TYPES, run_step; run_step.compile(STEP_TYPES)"
+
+
+@contextmanager
+def step_compiled_beside() -> Iterator[Callable[[], object]]:
+    """Gives a function that waits until nobody else is at work on the step.
+
+    Nobody is where it has been compiled before, where there is one core, and where what another
+    process compiled could not be found.
+    """
+    if is_kept(run_step) or available_threads() == 1 or not kernels_are_shared():
+        yield lambda: None
+        return
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen(  # noqa: S603 - this very Python, and a program of ours
+        [sys.executable, "-c", _PROGRAM], stdin=nothing, stdout=nothing, stderr=nothing
+    )
+    try:
+        yield process.wait
+    finally:
+        process.kill()
+        process.wait()
