@@ -7,6 +7,7 @@ import { byId, count, element, percent, say } from "./dom.js";
 const HINT = "Enter sends, Shift+Enter breaks the line";
 const SYSTEM = "You are a kind and knowledgeable assistant. You answer in a few clear sentences.";
 const MAX_TOKENS = 256;
+const TEMPERATURE = 0.6; // small models repeat themselves at 0
 
 export class Chat {
   // `model` tells the served model's name; `onStory` opens a request's story.
@@ -93,7 +94,7 @@ export class Chat {
         model: this.model(),
         messages,
         max_tokens: MAX_TOKENS,
-        temperature: 0,
+        temperature: TEMPERATURE,
         stream: true,
         stream_options: { include_usage: true },
       }),
