@@ -126,7 +126,7 @@ def test_another_content_type_is_refused_with_the_right_one(content_type, server
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/v1/nothing", 404),
         ("GET", "/v1/chat/completions/", 404),
         ("GET", "/v1/chat/completions", 405),
