@@ -162,8 +162,8 @@ class BlockPool:
             queue.append(block)
             block = self._newer[block]
         assert len(queue) == self._num_cached
-        states = [*queue, *self._empty, *expected_references]
-        assert sorted(states) == list(range(self.num_blocks)), "live + cached + empty = all"
+        blocks = [*queue, *self._empty, *expected_references]
+        assert sorted(blocks) == list(range(self.num_blocks)), "live + cached + empty = all"
         assert {key: block for block, key in self._keys.items()} == self.index
         assert len(self._keys) == len(self.index) == len(self._parent_keys)
         for parent_key in self._parent_keys.values():
