@@ -114,12 +114,12 @@ def test_kernels_cut_short_are_compiled_anew(
     copied = tmp_path / "kernels" / SOURCE_DIGEST
     shutil.copytree(kept, copied)
     monkeypatch.setenv("KVIKK_HOME", str(tmp_path))
-    damaged = [path for path in copied.rglob(f"*.{suffix}") if "tile_softmax_" in path.name]
+    damaged = [path for path in copied.rglob(f"*.{suffix}") if "tile_join_" in path.name]
     assert damaged
     for path in damaged:
         path.write_bytes(b"")
     assert digest_of_logits() == expected
-    softmax = [path for path in copied.rglob(f"*.{suffix}") if "tile_softmax_" in path.name]
+    softmax = [path for path in copied.rglob(f"*.{suffix}") if "tile_join_" in path.name]
     assert softmax
     assert all(path.stat().st_size for path in softmax)
 

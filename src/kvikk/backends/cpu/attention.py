@@ -17,7 +17,7 @@ sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums
 
 Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
 
-This file is the walk; its four steps over a piece are kernels of their own: ``attention_plain``,
+This file is the walk; its three steps over a piece are kernels of their own: ``attention_plain``,
 ``attention_vectors``.
 """
 
@@ -37,8 +37,7 @@ from kvikk.backends.cpu.records import (
 )
 
 _tile_scores = pointer_call(5, num_facts=1)
-_tile_softmax = pointer_call(4, num_facts=1)
-_tile_values = pointer_call(5, num_facts=1)
+_tile_values = pointer_call(7, num_facts=1)
 tile_join = pointer_call(4, num_facts=1)
 PIECE_SLOTS = 256
 SUB_BLOCK_SLOTS = 16
@@ -192,13 +191,17 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                     low - offset,
                     position + 1 - offset,
                 )
-            _tile_softmax(
-                layer.wide_softmax if is_wide else layer.narrow_softmax,
-                (scores, num_sub_blocks, weights, piece_seen),
-            )
             _tile_values(
                 layer.wide_values if is_wide else layer.narrow_values,
-                (tile_addresses, num_sub_blocks, layer.value_offset, weights, piece_totals),
+                (
+                    scores,
+                    tile_addresses,
+                    num_sub_blocks,
+                    layer.value_offset,
+                    weights,
+                    piece_seen,
+                    piece_totals,
+                ),
             )
             tile_join(
                 layer.wide_join if is_wide else layer.narrow_join,

@@ -1,4 +1,4 @@
-"""The four steps of attention over one piece, in plain numba.
+"""The three steps of attention over one piece, in plain numba.
 
 Each is compiled for a ``RowTile``. ``attention_vectors`` has the fast forms.
 """
@@ -68,7 +68,8 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
     return np.int64(0)
 
 
-def tile_softmax_plain(tile, scores, num_sub_blocks, weights, seen):
+@inner
+def _weigh(tile, scores, num_sub_blocks, weights, seen):
     """From scores to weights ``[rows][256]``, 2**(score - largest); a score of -inf weighs zero.
 
     ``seen`` gets for each row the largest score, at least -1e30, and the sum of the weights as they
@@ -101,11 +102,11 @@ def tile_softmax_plain(tile, scores, num_sub_blocks, weights, seen):
             distance //= 2
         result = float32s(seen + row * 8, 2)
         result[0], result[1] = largest, lanes[0]
-    return np.int64(0)
 
 
-def tile_values_plain(tile, addresses, num_sub_blocks, value_offset, weights, totals):
-    """Weighted sums of values ``[rows][head_dim]``."""
+def tile_values_plain(tile, scores, addresses, num_sub_blocks, value_offset, weights, seen, totals):
+    """Weighted sums of values ``[rows][head_dim]``, and what the weights are: see ``_weigh``."""
+    _weigh(tile, scores, num_sub_blocks, weights, seen)
     elements, head_dim = tile_elements_per_word(tile), tile_head_dim(tile)
     units = _SLOTS // elements
     for row in range(tile_rows(tile)):

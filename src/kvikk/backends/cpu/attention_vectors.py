@@ -1,4 +1,4 @@
-"""The four steps of attention over one piece, in vector instructions.
+"""The three steps of attention over one piece, in vector instructions.
 
 A register of keys is one word of 16 slots (or of 8, where registers are half as wide): multiplied
 by that word of a query in every lane it adds to 16 scores. A register of values is 16 words of one
@@ -81,17 +81,31 @@ def _tile_scores(
 
 
 @intrinsic
-def _tile_softmax(
-    typing_context: Any, tile: Any, scores: Any, num_sub_blocks: Any, weights: Any, seen: Any
+def _tile_values(
+    typing_context: Any,
+    tile: Any,
+    scores: Any,
+    addresses: Any,
+    num_sub_blocks: Any,
+    value_offset: Any,
+    weights: Any,
+    seen: Any,
+    totals: Any,
 ) -> Any:
-    """See ``attention_plain.tile_softmax_plain``. Rows side by side, so that none waits."""
+    """See ``attention_plain.tile_values_plain``.
+
+    Weights are made in the loop that first uses them, so that the CPU makes the next ones while it
+    multiplies by these: products take one kind of execution unit, much of 2**x another. A slice of
+    the columns at a time.
+    """
     facts: RowTile = tile.value
+    units = _SLOTS // facts.elements_per_word
     element_bytes = 4 // facts.elements_per_word
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
-        scores, num_sub_blocks, weights, seen = arguments[1:]
-        # What each carried register belongs to: a row, and slots from the first of a sub-block on.
+        scores, addresses, num_sub_blocks, value_offset, weights, seen, totals = arguments[1:]
+        # What each register of scores belongs to: a row, and slots from the first of a sub-block.
         places = [(row, v.lanes * part) for row in range(facts.rows) for part in range(v.parts)]
         of_row = [slice(v.parts * row, v.parts * (row + 1)) for row in range(facts.rows)]
 
@@ -103,11 +117,12 @@ def _tile_softmax(
             for i, place in enumerate(places):
                 loop.carried[i] = v.maximum(loop.carried[i], score_of(loop.index, *place))
         largest = [v.largest(loop.carried[registers]) for registers in of_row]
-        everywhere = [v.splat(one) for one in largest]
-        with Loop(v, num_sub_blocks, [v.floats(0.0)] * len(places)) as loop:
-            out = v.add(weights, v.times(loop.index, element_bytes * _SLOTS))
+        for row, one in enumerate(largest):
+            v.store(one, seen, 8 * row)
+
+        def weigh(sub_block: ir.Value, out: ir.Value, sums: list[ir.Value]) -> None:
             for i, (row, slot) in enumerate(places):
-                below = builder.fsub(score_of(loop.index, row, slot), everywhere[row])
+                below = builder.fsub(score_of(sub_block, row, slot), v.splat(largest[row]))
                 offset = 4 * _PIECE_SLOTS * row + element_bytes * slot
                 if facts.kv_dtype == "bf16":  # which keeps 8 bits
                     rounded = bfloats_of_floats(v, v.exp2(below, terms=4))
@@ -116,42 +131,22 @@ def _tile_softmax(
                 else:
                     weight = v.exp2(below)
                     v.store(weight, out, offset)
-                loop.carried[i] = builder.fadd(loop.carried[i], weight)
-        for row, registers in enumerate(of_row):
-            v.store(largest[row], seen, 8 * row)
-            v.store(v.sum(loop.carried[registers]), seen, 8 * row + 4)
-        return v.integer(0)
+                sums[i] = builder.fadd(sums[i], weight)
 
-    return types.int64(tile, *[types.int64] * 4), emit
-
-
-@intrinsic
-def _tile_values(
-    typing_context: Any,
-    tile: Any,
-    addresses: Any,
-    num_sub_blocks: Any,
-    value_offset: Any,
-    weights: Any,
-    totals: Any,
-) -> Any:
-    """See ``attention_plain.tile_values_plain``. A slice of the columns at a time."""
-    facts: RowTile = tile.value
-    units = _SLOTS // facts.elements_per_word
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        v = Vectors(context, builder)
-        addresses, num_sub_blocks, value_offset, weights, totals = arguments[1:]
         registers = facts.head_dim // v.lanes
         limit = (v.num_registers - _OTHER_REGISTERS) // facts.rows
         width = max(n for n in range(1, limit + 1) if registers % n == 0)
+        num_sums = facts.rows * width
         for first in range(0, registers, width):
-            with Loop(v, num_sub_blocks, [v.floats(0.0)] * (facts.rows * width)) as loop:
-                sums = loop.carried
+            num_carried = num_sums + (len(places) if first == 0 else 0)
+            with Loop(v, num_sub_blocks, [v.floats(0.0)] * num_carried) as loop:
+                sums, weight_sums = loop.carried[:num_sums], loop.carried[num_sums:]
                 entry = v.add(addresses, v.times(loop.index, 8))
                 values = v.add(v.load(Word64, entry), value_offset)
                 fetched = v.add(v.load(Word64, entry, 8 * _LOOKAHEAD), value_offset)
                 row_weights = v.add(weights, v.times(loop.index, 4 * units))
+                if first == 0:
+                    weigh(loop.index, row_weights, weight_sums)
                 for unit in range(units):
                     offsets = [
                         4 * (unit * facts.head_dim + v.lanes * (first + i)) for i in range(width)
@@ -165,13 +160,18 @@ def _tile_values(
                         for i in range(width):
                             place = row * width + i
                             sums[place] = _dot(v, facts, sums[place], columns[i], weight)
+                loop.carried = sums + weight_sums
+            if first == 0:
+                weight_sums = loop.carried[num_sums:]
+                for row, own in enumerate(of_row):
+                    v.store(v.sum(weight_sums[own]), seen, 8 * row + 4)
             for row in range(facts.rows):
                 for i in range(width):
                     offset = 4 * (facts.head_dim * row + v.lanes * (first + i))
                     v.store(loop.carried[row * width + i], totals, offset)
         return v.integer(0)
 
-    return types.int64(tile, *[types.int64] * 5), emit
+    return types.int64(tile, *[types.int64] * 7), emit
 
 
 @intrinsic
@@ -213,14 +213,13 @@ def tile_scores_vectors(tile, queries, addresses, num_sub_blocks, value_offset, 
     return _tile_scores(tile, queries, addresses, num_sub_blocks, value_offset, scores)
 
 
-def tile_softmax_vectors(tile, scores, num_sub_blocks, weights, seen):
-    """The twin of ``tile_softmax_plain``."""
-    return _tile_softmax(tile, scores, num_sub_blocks, weights, seen)
-
-
-def tile_values_vectors(tile, addresses, num_sub_blocks, value_offset, weights, totals):
+def tile_values_vectors(
+    tile, scores, addresses, num_sub_blocks, value_offset, weights, seen, totals
+):
     """The twin of ``tile_values_plain``."""
-    return _tile_values(tile, addresses, num_sub_blocks, value_offset, weights, totals)
+    return _tile_values(
+        tile, scores, addresses, num_sub_blocks, value_offset, weights, seen, totals
+    )
 
 
 def tile_join_vectors(tile, seen, totals, piece_seen, piece_totals):

@@ -9,13 +9,11 @@ from numba import types
 from kvikk.backends.cpu.attention_plain import (
     tile_join_plain,
     tile_scores_plain,
-    tile_softmax_plain,
     tile_values_plain,
 )
 from kvikk.backends.cpu.attention_vectors import (
     tile_join_vectors,
     tile_scores_vectors,
-    tile_softmax_vectors,
     tile_values_vectors,
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
@@ -54,7 +52,6 @@ class Kernels:
     sum_of_squares: int
     products: dict[Product, int]
     scores: dict[RowTile, int]
-    softmax: dict[RowTile, int]
     values: dict[RowTile, int]
     join: dict[RowTile, int]
 
@@ -67,7 +64,6 @@ class Forms:
     sum_of_squares: Callable[..., object]
     multiply: Callable[..., object]
     scores: Callable[..., object]
-    softmax: Callable[..., object]
     values: Callable[..., object]
     join: Callable[..., object]
 
@@ -77,7 +73,6 @@ _VECTOR_FORMS = Forms(
     sum_of_squares_vectors,
     multiply_vectors,
     tile_scores_vectors,
-    tile_softmax_vectors,
     tile_values_vectors,
     tile_join_vectors,
 )
@@ -86,7 +81,6 @@ _PLAIN_FORMS = Forms(
     sum_of_squares_plain,
     multiply_plain,
     tile_scores_plain,
-    tile_softmax_plain,
     tile_values_plain,
     tile_join_plain,
 )
@@ -126,7 +120,7 @@ def _fetch_or_compile(
         num_queries = attention.num_heads // attention.num_kv_heads
         tiles |= dict.fromkeys(row_tiles(kv_dtype, attention.head_dim, num_queries))
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total, done = 4 + len(products) + 4 * len(tiles) + len(is_dense), 0
+    total, done = 4 + len(products) + 3 * len(tiles) + len(is_dense), 0
 
     def announce(name: str) -> None:
         nonlocal done
@@ -158,8 +152,7 @@ def _fetch_or_compile(
                 for product in products
             },
             scores=for_tiles("scores", forms.scores, 5),
-            softmax=for_tiles("softmax", forms.softmax, 4),
-            values=for_tiles("values", forms.values, 5),
+            values=for_tiles("values", forms.values, 7),
             join=for_tiles("joins", forms.join, 4),
         )
         for dense in is_dense:

@@ -30,8 +30,8 @@ LAYER = _record(
     " feed_forward_norm feed_forward_post_norm"
     " projection_bias output_bias feed_forward_bias down_bias"
     " num_heads num_kv_heads head_dim head_words group"
-    " wide_rows wide_scores wide_softmax wide_values wide_join"
-    " narrow_rows narrow_scores narrow_softmax narrow_values narrow_join"
+    " wide_rows wide_scores wide_values wide_join"
+    " narrow_rows narrow_scores narrow_values narrow_join"
     " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats"
     " rotations rotation_bytes rotated"
     " feed_forward_size up_projections activation",

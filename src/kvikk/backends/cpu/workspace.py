@@ -302,7 +302,6 @@ class Workspace:
             for width, tile in (("wide", wide), ("narrow", narrow)):
                 row[f"{width}_rows"] = tile.rows
                 row[f"{width}_scores"] = kernels.scores[tile]
-                row[f"{width}_softmax"] = kernels.softmax[tile]
                 row[f"{width}_values"] = kernels.values[tile]
                 row[f"{width}_join"] = kernels.join[tile]
 
