@@ -182,10 +182,13 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                         scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS
                     )
                     cap_row(row_scores, np.float32(layer.score_cap))
-            for index in range(rows):
+            offset = start + first * SUB_BLOCK_SLOTS
+            sees_all = low_position + 1 >= offset + num_sub_blocks * SUB_BLOCK_SLOTS and (
+                group.window <= 0 or high_position + 1 - group.window <= offset
+            )
+            for index in range(0 if sees_all else rows):
                 position = np.int64(positions[tokens[(row + index) // num_queries]])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0
-                offset = start + first * SUB_BLOCK_SLOTS
                 _hide_slots(
                     float32s(scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS),
                     low - offset,

@@ -117,8 +117,8 @@ def _tile_values(
             for i, place in enumerate(places):
                 loop.carried[i] = v.maximum(loop.carried[i], score_of(loop.index, *place))
         largest = [v.largest(loop.carried[registers]) for registers in of_row]
-        for row, one in enumerate(largest):
-            v.store(one, seen, 8 * row)
+        for row in range(facts.rows):
+            v.store(largest[row], seen, 8 * row)
 
         def weigh(sub_block: ir.Value, out: ir.Value, sums: list[ir.Value]) -> None:
             for i, (row, slot) in enumerate(places):
@@ -158,8 +158,8 @@ def _tile_values(
                     for row in range(facts.rows):
                         weight = v.splat_load(Int, row_weights, 4 * (_PIECE_SLOTS * row + unit))
                         for i in range(width):
-                            place = row * width + i
-                            sums[place] = _dot(v, facts, sums[place], columns[i], weight)
+                            one = row * width + i
+                            sums[one] = _dot(v, facts, sums[one], columns[i], weight)
                 loop.carried = sums + weight_sums
             if first == 0:
                 weight_sums = loop.carried[num_sums:]
