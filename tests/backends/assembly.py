@@ -18,7 +18,6 @@ def kernels_assembly() -> str:
     kernels = [
         (forms.quantize, ()),
         (forms.sum_of_squares, ()),
-        (forms.softmax, (tile,)),
         (forms.scores, (tile,)),
         (forms.values, (tile,)),
         (forms.join, (tile,)),

@@ -119,9 +119,9 @@ def test_kernels_cut_short_are_compiled_anew(
     for path in damaged:
         path.write_bytes(b"")
     assert digest_of_logits() == expected
-    softmax = [path for path in copied.rglob(f"*.{suffix}") if "tile_join_" in path.name]
-    assert softmax
-    assert all(path.stat().st_size for path in softmax)
+    joins = [path for path in copied.rglob(f"*.{suffix}") if "tile_join_" in path.name]
+    assert joins
+    assert all(path.stat().st_size for path in joins)
 
 
 if __name__ == "__main__":
