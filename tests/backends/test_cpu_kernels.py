@@ -15,6 +15,7 @@ from kvikk.backends.cpu.multiply_plain import multiply_plain
 from kvikk.backends.cpu.multiply_vectors import multiply_vectors
 from kvikk.backends.cpu.packing import pack
 from kvikk.backends.cpu.panels import (
+    MAX_UNUSED_LANES,
     panel_of,
     panel_size,
     quantize_plain,
@@ -49,8 +50,10 @@ def quantized(values: Floats, quantize: Callable[..., object]) -> tuple[NDArray[
     kernel = callable_kernel(quantize, 5)
     num_tokens, columns = values.shape
     groups = columns // 32
-    integers = np.zeros(num_tokens * columns, np.int8)
-    scales = np.zeros(num_tokens * groups * 4, np.float32)
+    num_lanes = num_tokens + MAX_UNUSED_LANES
+    # What lies in unused lanes is nobody's.
+    integers = np.full(num_lanes * columns, 99, np.int8)
+    scales = np.full(num_lanes * groups * 4, np.nan, np.float32)
     for token in range(num_tokens):
         first, size = panel_of.py_func(token, num_tokens)
         kernel(
@@ -65,7 +68,7 @@ def quantized(values: Floats, quantize: Callable[..., object]) -> tuple[NDArray[
 
 def inputs_of_panels(integers: NDArray[np.int8], scales: Floats, num_tokens: int) -> Floats:
     """What panels stand for, ``[tokens, columns]``, read by their description."""
-    columns = len(integers) // num_tokens
+    columns = len(integers) // (num_tokens + MAX_UNUSED_LANES)
     groups = columns // 32
     rows = []
     first = 0
@@ -75,7 +78,7 @@ def inputs_of_panels(integers: NDArray[np.int8], scales: Floats, num_tokens: int
         planes = scales[first * groups * 4 : (first + size) * groups * 4].reshape(groups, 4, size)
         rows.append((panel * planes[:, 0, :, None]).transpose(1, 0, 2).reshape(size, columns))
         first += size
-    return np.concatenate(rows)
+    return np.concatenate(rows)[:num_tokens]
 
 
 def packed(tensor: Tensor, gated_with: Tensor | None = None) -> NDArray[np.uint8]:
@@ -115,15 +118,23 @@ def multiplied(
     return results
 
 
-@pytest.mark.parametrize("num_tokens", [1, 2, 7, 16, 27])
+@pytest.mark.parametrize("num_tokens", range(1, 34))
 def test_panels_cover_every_token_once(num_tokens: int) -> None:
-    covered = []
+    covered: list[tuple[int, int]] = []
     first = 0
     while first < num_tokens:
         size = panel_size.py_func(num_tokens - first)
         covered += [(first, size)] * size
         first += size
-    assert covered == [panel_of.py_func(token, num_tokens) for token in range(num_tokens)]
+    assert len(covered) <= num_tokens + MAX_UNUSED_LANES
+    expected = [panel_of.py_func(token, num_tokens) for token in range(num_tokens)]
+    assert covered[:num_tokens] == expected
+
+
+@pytest.mark.parametrize(("num_tokens", "sizes"), [(3, [4]), (7, [8]), (5, [4, 1]), (30, [16, 16])])
+def test_a_lane_is_wasted_where_that_saves_a_panel(num_tokens: int, sizes: list[int]) -> None:
+    panels = {panel_of.py_func(token, num_tokens) for token in range(num_tokens)}
+    assert [size for _, size in sorted(panels)] == sizes
 
 
 def test_quantised_inputs_are_within_half_a_step_and_equal_in_all_forms() -> None:
@@ -175,8 +186,8 @@ def test_integer_sums_are_equal_in_all_forms(dtype: str) -> None:
     tiles[..., tile.scales_offset :].view(np.float16)[:] = 1
     if tile.has_minimum:
         tiles[..., tile.minima_offset :].view(np.float16)[:] = -8
-    integers = rng.integers(-127, 128, 19 * 512, np.int8)
-    scales = np.ones(19 * 64, np.float32)
+    integers = rng.integers(-127, 128, (19 + MAX_UNUSED_LANES) * 512, np.int8)
+    scales = np.ones((19 + MAX_UNUSED_LANES) * 64, np.float32)
     dense = np.empty((19, 512), np.float32)
     forms = [multiplied(form, Product(tile), tiles, integers, scales, dense) for form in MULTIPLY]
     assert np.all(forms[0] == np.rint(forms[0]))

@@ -38,9 +38,13 @@ Sums = list[ir.Value]
 
 @dataclass(frozen=True)
 class Panel:
-    """Where the inputs of some neighbours in a panel of ``size`` tokens lie; see ``panels``."""
+    """Where the inputs of some neighbours in a panel of ``size`` lanes lie; see ``panels``.
+
+    The first ``num_tokens`` of them are tokens.
+    """
 
     size: ir.Value
+    num_tokens: ir.Value
     num_groups: ir.Value
     inputs: ir.Value
     scales: ir.Value
@@ -140,7 +144,10 @@ def _dense_sums(
 ) -> list[Sums]:
     """The same for dense tiles and float32 inputs ``[tokens][columns]``: one fma a column."""
     row_bytes = v.times(panel.num_groups, 128)
-    rows = [v.add(panel.inputs, v.times(row_bytes, token)) for token in range(tokens)]
+    rows = [
+        v.add(panel.inputs, v.times(row_bytes, _at_most_last(v, token, panel.num_tokens)))
+        for token in range(tokens)
+    ]
     column_bytes = 16 * tile.element_bytes
     with Loop(v, panel.num_groups, [v.floats(0.0)] * (v.parts * tokens)) as loop:
         address = v.add(weights, v.times(loop.index, tile.num_bytes))
@@ -159,6 +166,12 @@ def _dense_sums(
                     total = loop.carried[part * tokens + token]
                     loop.carried[part * tokens + token] = v.multiply_add(weight, value, total)
     return [loop.carried[part * tokens : (part + 1) * tokens] for part in range(v.parts)]
+
+
+def _at_most_last(v: Vectors, index: int, count: ir.Value) -> ir.Value:
+    """``index``, or ``count - 1`` if that is less."""
+    is_inside = v.builder.icmp_signed("<", v.integer(index), count)
+    return v.builder.select(is_inside, v.integer(index), v.add(count, -1))
 
 
 def _dense_weights(v: Vectors, tile: DenseTile, address: ir.Value, offset: int) -> ir.Value:
@@ -196,6 +209,7 @@ def _tile_times_panel(
     typing_context: Any,
     product: Any,
     size: Any,
+    num_tokens: Any,
     weights: Any,
     num_groups: Any,
     inputs: Any,
@@ -203,13 +217,16 @@ def _tile_times_panel(
     outputs: Any,
     output_bytes: Any,
 ) -> Any:
-    """One row tile (or a pair, gate and up) times a panel of ``size`` tokens, to ``outputs``."""
+    """One row tile (or a pair, gate and up) times a panel of ``size`` lanes, to ``outputs``.
+
+    Results of the lanes after ``num_tokens`` are written nowhere.
+    """
     facts: Product = product.value
     tile = facts.tile
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
-        size, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[1:]
+        size, num_tokens, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[1:]
 
         def tile_sums(tokens: int, address: ir.Value, panel: Panel) -> list[Sums]:
             if isinstance(tile, DenseTile):
@@ -221,6 +238,7 @@ def _tile_times_panel(
             token_bytes = v.times(num_groups, 128) if isinstance(tile, DenseTile) else 32
             panel = Panel(
                 size,
+                builder.sub(num_tokens, first),
                 num_groups,
                 v.add(inputs, v.times(first, token_bytes)),
                 v.add(scales, v.times(first, 4)),
@@ -237,9 +255,11 @@ def _tile_times_panel(
                     sums = [builder.fadd(first_row, second) for first_row, second in pairs]
                 row = builder.udiv(first, v.integer(facts.parts))
                 out = v.add(outputs, v.times(row, output_bytes))
-                for token, total in enumerate(sums):
-                    place = v.add(v.times(output_bytes, token), 4 * v.lanes * part)
-                    v.store(total, out, place)
+                num_rows = builder.udiv(panel.num_tokens, v.integer(facts.parts))
+                # Unused lanes go to the last token's place, before that token does.
+                for lane in reversed(range(len(sums))):
+                    place = v.times(output_bytes, _at_most_last(v, lane, num_rows))
+                    v.store(sums[lane], out, v.add(place, 4 * v.lanes * part))
 
         at_once = _tokens_at_once(v, tile)
         # Panels of a product in two parts are never single.
@@ -252,7 +272,7 @@ def _tile_times_panel(
                         run(tokens, v.times(loop.index, tokens))
         return v.integer(0)
 
-    return types.int64(product, *[types.int64] * 7), emit
+    return types.int64(product, *[types.int64] * 8), emit
 
 
 def multiply_vectors(
@@ -267,6 +287,7 @@ def multiply_vectors(
             size = panel_size(tokens - token)
             x, s = inputs + token * input_bytes, scales + token * groups * 16
             out = outputs + token // product_parts(product) * output_bytes + tile * 64
-            _tile_times_panel(product, size, address, groups, x, s, out, output_bytes)
+            count = min(size, tokens - token)
+            _tile_times_panel(product, size, count, address, groups, x, s, out, output_bytes)
             token += size
     return np.int64(0)

@@ -1,7 +1,9 @@
 """How a step's inputs lie for matrix products: int8 in groups of 32, tokens side by side.
 
-Tokens are cut into panels of 16, and what is left into one each of 8, 4, 2, 1 as needed. A panel's
-products share each load of a weight; the arithmetic of one token is the same in every panel.
+Tokens are cut into panels of 16, and what is left into ones of 8, 4, 2, 1 as needed. A panel's
+products share each load of a weight; the arithmetic of one token is the same in every panel. The
+last panel may have lanes that are no token's: a wasted lane costs less than a panel more, which
+has to unpack every weight again.
 
     integers    panel of M tokens at token p:  byte p * columns        [groups][M][32] int8
     scales                                     float 4 * p * groups    [groups][4][M] float32
@@ -18,13 +20,18 @@ from kvikk.backends.cpu.raw import float32s, int8s
 
 PANEL_TOKENS = 16
 SCALE_PLANES = 4
+# Of a panel of 16; smaller ones have one at most.
+MAX_UNUSED_LANES = 2
 
 
 @inner
 def panel_size(num_left):
-    """Tokens of the next panel when ``num_left`` are left: 16, or the largest power of two."""
+    """Lanes of the next panel when ``num_left`` tokens are left.
+
+    16, or the largest power of two that they fill: but for one lane of 4 or 8, but for two of 16.
+    """
     size = PANEL_TOKENS
-    while size > num_left:
+    while size - num_left > (size + 4) // 8:
         size //= 2
     return size
 

@@ -23,6 +23,7 @@ from kvikk.backends.cpu.layout import (
     padded,
 )
 from kvikk.backends.cpu.memory import Region
+from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     EMBEDDING_BF16,
@@ -135,7 +136,7 @@ class Workspace:
         for index, rotation in enumerate(self._rotations):
             row_bytes[f"rotation {index}"] = 4 * rotation.dimensions
         for name, size in row_bytes.items():
-            self._place(name, (tokens + 1) * size)
+            self._place(name, (tokens + MAX_UNUSED_LANES) * size)
 
         partial_bytes = max(
             a.num_kv_heads * head_partial_bytes(a.head_dim, a.num_heads // a.num_kv_heads)
