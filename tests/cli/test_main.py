@@ -113,7 +113,7 @@ def test_standard_input_that_is_no_text_is_one_line_and_status_2() -> None:
 
 
 def test_a_terminal_without_the_answers_characters_gets_the_others() -> None:
-    prompt = "Here is a bird: 🦜 🦜 🦜 🦜 🦜 🦜"
+    prompt = " ".join("🦜" * 16)
     arguments = ("generate", prompt, "--raw", "--max-tokens", "6", "--kv-memory", "64MiB")
     whole, plain = (kvikk(*arguments, encoding=name) for name in ("utf-8", "ascii"))
     assert plain.returncode == 0
