@@ -11,12 +11,12 @@ import numpy as np
 from numba import njit, prange
 
 from kvikk.engine.llm import LLM
-from protocol import Amount, prompt, serve
+from protocol import Amount, TokenByToken, prompt, serve
 
 KV_MEMORY_BYTES = 2 << 30  # what vLLM is given
 
 
-class Kvikk:
+class Kvikk(TokenByToken):
     """One model, its cache emptied before each measure."""
 
     def __init__(self, model: str, threads: str) -> None:
@@ -32,19 +32,6 @@ class Kvikk:
             "version": f"{version('kvikk')}, numba {version('numba')}",
             "weight_bytes": self._llm.loaded.memory.weight_bytes,
         }
-
-    def close(self) -> None:
-        """Nothing outlives the process."""
-
-    def prefill(self, tokens: int) -> Amount:
-        """Up to the first token."""
-        started_s, first_s = self._token_times(tokens, 1)
-        return tokens, first_s - started_s
-
-    def decode(self, context: int, tokens: int) -> Amount:
-        """From the first token to the last."""
-        times_s = self._token_times(context, tokens + 1)
-        return tokens, times_s[-1] - times_s[1]
 
     def batch(self, streams: int, prompt: int, output: int) -> Amount:
         """Many prompts in one call."""
@@ -68,7 +55,10 @@ class Kvikk:
         self._seed += 1
         return prompt(self._seed, num_tokens)
 
-    def _token_times(self, context: int, tokens: int) -> list[float]:
+    def close(self) -> None:
+        """Nothing outlives the process."""
+
+    def token_times(self, context: int, tokens: int) -> list[float]:
         """When a prompt was handed in, and then when each token was there."""
         self._llm.loaded.engine.reset_cache()
         token_ids = self._prompt(context)

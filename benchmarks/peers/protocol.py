@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -35,6 +36,24 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """End what the peer has started."""
+
+
+class TokenByToken(ABC):
+    """Prefill and decoding of an engine that can say when each token was there."""
+
+    @abstractmethod
+    def token_times(self, context: int, tokens: int) -> list[float]:
+        """Seconds: when a fresh prompt was handed in, then when each of ``tokens`` was there."""
+
+    def prefill(self, tokens: int) -> Amount:
+        """Up to the first token."""
+        started_s, first_s = self.token_times(tokens, 1)
+        return tokens, first_s - started_s
+
+    def decode(self, context: int, tokens: int) -> Amount:
+        """From the first token to the last."""
+        times_s = self.token_times(context, tokens + 1)
+        return tokens, times_s[-1] - times_s[1]
 
 
 def prompt(seed: int, num_tokens: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from protocol import Amount, prompt, serve
+from protocol import TokenByToken, prompt, serve
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
         """Nothing is held back."""
 
 
-class Transformers:
+class Transformers(TokenByToken):
     """One model in bfloat16, with its own cache."""
 
     def __init__(self, folder: str, threads: str) -> None:
@@ -39,18 +39,8 @@ class Transformers:
     def close(self) -> None:
         """Nothing outlives the process."""
 
-    def prefill(self, tokens: int) -> Amount:
-        """Up to the first token."""
-        started_s, first_s = self._token_times(tokens, 1)
-        return tokens, first_s - started_s
-
-    def decode(self, context: int, tokens: int) -> Amount:
-        """From the first token to the last."""
-        times_s = self._token_times(context, tokens + 1)
-        return tokens, times_s[-1] - times_s[1]
-
     @torch.inference_mode()
-    def _token_times(self, context: int, tokens: int) -> list[float]:
+    def token_times(self, context: int, tokens: int) -> list[float]:
         """When a prompt was handed in, and then when each token was there."""
         self._seed += 1
         token_ids = torch.tensor([prompt(self._seed, context)])

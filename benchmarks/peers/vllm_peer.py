@@ -12,13 +12,13 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",
 }
 
-from protocol import Amount, prompt, serve
+from protocol import Amount, TokenByToken, prompt, serve
 
 CONTEXT_TOKENS = 8192
 SEQUENCES = 32
 
 
-class Vllm:
+class Vllm(TokenByToken):
     """One model in bfloat16, its cache emptied before each measure."""
 
     def __init__(self, folder: str, threads: str) -> None:
@@ -39,19 +39,6 @@ class Vllm:
         """Its version."""
         return {"version": str(self._vllm.__version__)}
 
-    def close(self) -> None:
-        """Nothing outlives the process."""
-
-    def prefill(self, tokens: int) -> Amount:
-        """Up to the first token."""
-        started_s, first_s = self._token_times(tokens, 1)
-        return tokens, first_s - started_s
-
-    def decode(self, context: int, tokens: int) -> Amount:
-        """From the first token to the last."""
-        times_s = self._token_times(context, tokens + 1)
-        return tokens, times_s[-1] - times_s[1]
-
     def batch(self, streams: int, prompt: int, output: int) -> Amount:
         """Many prompts in one call."""
         prompts = [self._prompt(prompt) for _ in range(streams)]
@@ -68,7 +55,10 @@ class Vllm:
             temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False
         )
 
-    def _token_times(self, context: int, tokens: int) -> list[float]:
+    def close(self) -> None:
+        """Nothing outlives the process."""
+
+    def token_times(self, context: int, tokens: int) -> list[float]:
         """When a prompt was handed in, and then when each token was there."""
         self._llm.reset_prefix_cache()
         engine = self._llm.llm_engine

@@ -63,11 +63,6 @@ class RecentTable:
             found |= known
         return found, rows
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._young = _Generation(self._rows_per_generation, self._row)
-        self._old = _Generation(0, self._row)
-
 
 class _Generation:
     """An open-addressing table of at most ``capacity`` rows, at most half full, which grows."""

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from kvikk.cache.ledger.roots import Root
 
 _TOKEN_BYTES = 4
-# Measured: keys, tokens of a block of 32 and entries of the dictionaries, for one block.
-BYTES_PER_BLOCK = 900
 
 
 @dataclass(slots=True)

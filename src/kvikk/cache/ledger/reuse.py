@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 _MOMENTS_PER_CHUNK = 1024
-# Of the largest size: a key, its entry, and its moment twice over.
-BYTES_PER_BLOCK = 200
 
 
 @dataclass(frozen=True, slots=True)
