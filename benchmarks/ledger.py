@@ -14,7 +14,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 
@@ -116,7 +116,6 @@ def _admit(books: Books, manager: CacheManager, number: int, prompt: Sequence[in
     chain = KeyChain(books.root(b"").key, BLOCK_SIZE, prompt)
     match = manager.match(chain.keys, len(prompt))
     manager.allocate(number, match, len(prompt) - match.num_tokens)
-    computing: Callable[[bytes], int | None] = lambda key: manager.computing(key, besides=number)  # noqa: E731
     started_s = time.perf_counter()
     books.admit(
         Request(str(number), prompt),
@@ -125,7 +124,7 @@ def _admit(books: Books, manager: CacheManager, number: int, prompt: Sequence[in
         chain.keys,
         hit_tokens=match.num_tokens,
         waited_for=None,
-        computing=computing,
+        computing=lambda key: manager.computing(key, besides=number),
     )
     passed_s = time.perf_counter() - started_s
     manager.commit(number, len(prompt), chain.keys)
