@@ -3,20 +3,24 @@
 import asyncio
 import json
 from collections import Counter
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from kvikk.bench.load import LoadRun, run_sessions
 from kvikk.bench.load_summary import charts, percentile, summarise
 from kvikk.bench.serve import ServeOptions, measure
+from kvikk.bench.tables import serve_tables
 from kvikk.bench.target import Api, Lengths, Target, reach
 from kvikk.bench.traces import Trace, read_trace
 from kvikk.bench.words import WORDS, text_of
 from kvikk.bench.workloads import Chat, Fixed, Workload, at_rate
+from kvikk.cache.ledger.records import Cause
 from kvikk.errors import RequestError
 from kvikk.text.tokenizer import Tokenizer
 from tests.server.live import LiveServer
@@ -157,6 +161,34 @@ def test_an_open_loop_does_not_wait_for_answers(base_url: str) -> None:
     assert report.summary.completed == 6
     sent = [result.sent_s for result in report.run.results]
     assert max(sent) < min(result.last_token_s for result in report.run.results)
+
+
+def test_the_servers_books_say_what_was_reused_and_what_could_have_been(
+    server: LiveServer, base_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    texts = [text_of(70, 3, "known")] * 2 + [f"10:00:07 {text_of(70, 3, 'known')}"]
+    lines = [
+        {"timestamp": number, "input": text, "output": "yes", "session_id": "s"}
+        for number, text in enumerate(texts)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    report = measure(
+        ServeOptions(base_url, "completions", concurrency=1, seed=8), Trace(read_trace(path))
+    )
+    assert report.books is not None
+    tokens = report.books.by_cause
+    assert sum(tokens.values()) == report.summary.prompt_tokens
+    assert tokens[Cause.HIT_DEVICE] == report.summary.cached_tokens == 64
+    assert tokens[Cause.MOVED] >= 32
+    achieved, operator, author = astuple(report.books.rates)
+    assert achieved == operator == 64 / report.summary.prompt_tokens
+    assert author == achieved + tokens[Cause.MOVED] / report.summary.prompt_tokens
+    assert report.to_json()["books"]["rates"]["attainable_by_author"] == author
+    printed = Console(record=True, width=100)
+    for table in serve_tables(report):
+        printed.print(table)
+    assert "attainable by the author" in printed.export_text()
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 100))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvikk.bench.answers import Result
+from kvikk.bench.books import RunBooks, between, read_totals
 from kvikk.bench.load import LoadRun, run_sessions
 from kvikk.bench.load_summary import LoadSummary, summarise
 from kvikk.bench.target import Api, Target, reach
@@ -40,12 +41,13 @@ class ServeOptions:
 
 @dataclass(frozen=True)
 class ServeReport:
-    """A run, its server and its figures."""
+    """A run, its server and its figures. ``books`` None: the server keeps none."""
 
     target: Target
     seed: int
     run: LoadRun
     summary: LoadSummary
+    books: RunBooks | None
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``--json`` prints."""
@@ -58,6 +60,7 @@ class ServeReport:
             "lengths": asdict(self.target.lengths),
             "seed": self.seed,
             **self.summary.to_json(),
+            "books": None if self.books is None else self.books.to_json(),
             "results": [asdict(result) for result in self.run.results],
         }
 
@@ -89,5 +92,7 @@ async def _measure(
     sessions = workload.sessions(target.lengths, seed)
     if options.rate_per_s is not None:
         sessions = at_rate(sessions, options.rate_per_s, seed)
+    before = await read_totals(target)
     run = await run_sessions(target, sessions, concurrency=options.concurrency, on_result=on_result)
-    return ServeReport(target, seed, run, summarise(run))
+    books = between(before, await read_totals(target))
+    return ServeReport(target, seed, run, summarise(run), books)

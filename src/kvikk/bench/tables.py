@@ -2,6 +2,7 @@
 
 from rich.table import Table
 
+from kvikk.bench.books import RunBooks
 from kvikk.bench.load_summary import LoadSummary, Spread
 from kvikk.bench.serve import ServeReport
 
@@ -16,6 +17,8 @@ def serve_tables(report: ServeReport) -> list[Table]:
     """The run in figures, latencies with percentiles, and turn by turn where there are turns."""
     summary = report.summary
     tables = [_figures(summary), _latencies(summary)]
+    if report.books is not None and report.books.by_cause:
+        tables.append(_books(report.books))
     if len(summary.turns) > 1:
         tables.append(_turns(summary))
     return tables
@@ -86,6 +89,22 @@ def _latencies(summary: LoadSummary) -> Table:
     ]
     for name, figure in rows:
         table.add_row(name, *_milliseconds(figure))
+    return table
+
+
+def _books(books: RunBooks) -> Table:
+    """What was reused, what could have been, and where the rest of the prompts' tokens went."""
+    table = plain_table("reuse, by the server's books", "tokens", "share")
+    prompt_tokens = sum(books.by_cause.values())
+    rates = books.rates
+    for name, rate in (
+        ("achieved", rates.achieved),
+        ("attainable by the operator", rates.attainable_by_operator),
+        ("attainable by the author", rates.attainable_by_author),
+    ):
+        table.add_row(name, f"{round(rate * prompt_tokens):,}", f"{100 * rate:.1f}%")
+    for cause, tokens in sorted(books.by_cause.items(), key=lambda item: -item[1]):
+        table.add_row(f"  {cause.value}", f"{tokens:,}", f"{100 * tokens / prompt_tokens:.1f}%")
     return table
 
 

@@ -212,7 +212,7 @@ def _first_model(base_url: str, listed: Response) -> str:
 async def _software(target: Target, listed: Response) -> str:
     """Name and version, as far as the server tells them; each engine has its own way."""
     version, properties = await asyncio.gather(
-        _object(target, "/version"), _object(target, "/props")
+        fetch_object(target, "/version"), fetch_object(target, "/props")
     )
     if "build_info" in properties:
         return f"llama.cpp {properties['build_info']}"
@@ -224,7 +224,8 @@ async def _software(target: Target, listed: Response) -> str:
     return " ".join(str(part) for part in told if part) or "unknown"
 
 
-async def _object(target: Target, path: str) -> dict[str, Any]:
+async def fetch_object(target: Target, path: str) -> dict[str, Any]:
+    """The JSON object at a path; empty where there is none. Raises ModelError if out of reach."""
     response = await _fetch(target, "GET", path)
     try:
         value = json.loads(response.body) if response.is_success else None

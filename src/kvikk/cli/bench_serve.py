@@ -17,11 +17,12 @@ def serve(
         str, typer.Option(metavar="URL", help="The server, with its /v1.")
     ] = "http://127.0.0.1:8000/v1",
     workload: Annotated[
-        WorkloadName,
+        WorkloadName | None,
         typer.Option(
-            help="Conversations that share a system prompt, requests of one length, or a trace."
+            help="Conversations that share a system prompt, requests of one length, or a trace; "
+            "default: chat, with --trace that."
         ),
-    ] = "chat",
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Default: the server's first.")] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
@@ -83,6 +84,8 @@ def serve(
 
     if plot is not None:
         check_plot_path(plot)
+    if workload is None:
+        workload = "chat" if trace is None else "trace"
     load: Workload
     if workload == "chat":
         load = Chat(sessions, turns, system_tokens, message_tokens, output_tokens or 48)
