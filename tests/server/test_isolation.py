@@ -32,6 +32,13 @@ def ask(live: LiveServer, key: str, prompt: str, **fields: object) -> httpx.Resp
     return live.post("/v1/completions", body, headers=bearer(key))
 
 
+def first_event(live: LiveServer, key: str) -> str:
+    """What the live feed tells one who begins to watch: everything."""
+    with live.http.stream("GET", "/v1/kvikk/live", headers=bearer(key)) as response:
+        assert response.status_code == 200
+        return next(line for line in response.iter_lines() if line.startswith("data:"))
+
+
 # What Ada sends, and what Bob sends in front of each: the same, and what would hit or move hers.
 ADAS = [f"09:59:58 {RULES}", f"10:00:07 {RULES}", f"10:00:07 {RULES}", f"10:00:07 {RULES[:90]}Bye."]
 BOBS = [f"10:00:07 {RULES}", f"09:59:58 {RULES}", f"7 {RULES}", f"10:00:07 {RULES[:90]}Bye."]
@@ -51,9 +58,13 @@ def all_that_ada_can_read(live: LiveServer, with_bob: bool) -> list[Any]:
             read.append(("answer", response))
     paths = (*PATHS, *(f"/v1/kvikk/requests/{request_id}" for request_id in ids))
     read += [(path, live.http.get(path, headers=bearer(ADA))) for path in paths]
+    texts = [
+        f"{path} {response.status_code} {sorted(response.headers.items())} {response.text}"
+        for path, response in read
+    ]
+    texts.append(f"/v1/kvikk/live {first_event(live, ADA)}")
     result = []
-    for path, response in read:
-        said = f"{path} {response.status_code} {sorted(response.headers.items())} {response.text}"
+    for said in texts:
         for number, request_id in enumerate(ids):
             said = said.replace(request_id, f"request {number}")
         said = re.sub(r'"(at|created)":[\d.]+', r'"\1":0', said)
@@ -85,6 +96,7 @@ def test_nothing_that_a_tenant_can_read_changes_with_anothers_content(readings) 
     for without, with_bob in zip(alone, beside, strict=True):
         assert without == with_bob
     assert any('"moved"' in said for said in alone)
+    assert '"moved"' in alone[-1]  # the live feed has requests in it
     assert any('"hit.device"' in said for said in alone)
     assert not any("isolated" in said for said in beside)
 
