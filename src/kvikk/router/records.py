@@ -1,0 +1,139 @@
+"""What a policy is asked and what it answers; it sees these records and nothing else.
+
+A replica's ``slot`` is a small number that is its own for as long as it is in the fleet: its bit in
+the index's masks, its place in ``hit_tokens``.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from kvikk.errors import BusyError
+
+Reason = Literal["only", "turn", "chance", "load", "prefix", "affinity", "hash"]
+"""Why a replica was taken: it was the only one; its turn; drawn; least loaded; for what it holds;
+for the caller's session; by the prompt's hash."""
+
+ElsewhereBecause = Literal["load", "failover", "ignorance"]
+"""Why tokens that another replica held were computed: it was too busy or the policy looks at other
+things; it could not be used; nobody knew."""
+
+
+class RoutedRequest(NamedTuple):
+    """One request as far as routing cares.
+
+    ``turn`` counts the requests to this model before it: it settles ties, and chance is a function
+    of it. ``hit_tokens`` has for each slot how many leading prompt tokens that replica is believed
+    to hold. ``prefix`` is the key of the prompt's first blocks, ``affinity`` a digest of the
+    caller's session or ``prompt_cache_key``; both stand on the root key, so that two salts never
+    meet, and both are empty where there is none.
+    """
+
+    id: str
+    model: str
+    tenant: str
+    turn: int
+    prompt_tokens: int
+    hit_tokens: Sequence[int]
+    prefix: bytes = b""
+    affinity: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaView:
+    """One replica as it is now: kept up to date by the proxy or the simulation, read by policies.
+
+    ``waiting_tokens``: prompt tokens promised to it that it has to compute before a new request's
+    turn comes; a request's are counted before it is sent and end with its first token.
+    ``running_tokens``: all tokens of the requests it has, cached ones too, until they end.
+    ``prefill_tokens_per_s`` is measured; ``capacity_tokens`` is what its cache holds, None if
+    nobody said. ``eligible``: serves the model, healthy, not draining, below its limits.
+    """
+
+    id: str
+    slot: int
+    eligible: bool = True
+    running_requests: int = 0
+    running_tokens: int = 0
+    waiting_tokens: float = 0.0
+    prefill_tokens_per_s: float = 4000.0
+    capacity_tokens: int | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until it could begin with a new prompt."""
+        return self.waiting_tokens / self.prefill_tokens_per_s
+
+
+class Choice(NamedTuple):
+    """What a policy answers."""
+
+    replica: ReplicaView
+    reason: Reason
+
+
+class Policy(Protocol):
+    """Where a request goes. Pure: the same question has the same answer, whoever asks."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
+
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
+        """One of ``replicas``: at least two, all of them eligible."""
+        ...
+
+
+class Decision(NamedTuple):
+    """A choice, and what it cost: the best that any replica of the fleet would have reused.
+
+    ``elsewhere_tokens`` are prompt tokens that ``elsewhere`` holds and the chosen one does not.
+    """
+
+    replica: ReplicaView
+    policy: str
+    reason: Reason
+    hit_tokens: int
+    elsewhere_tokens: int = 0
+    elsewhere: str = ""
+    elsewhere_because: ElsewhereBecause | Literal[""] = ""
+
+    @property
+    def header(self) -> str:
+        """For example ``replica=b; reason=load; hit=512; elsewhere=1024@a; because=load``."""
+        told = f"replica={self.replica.id}; reason={self.reason}; hit={self.hit_tokens}"
+        if not self.elsewhere_tokens:
+            return told
+        return (
+            f"{told}; elsewhere={self.elsewhere_tokens}@{self.elsewhere}; "
+            f"because={self.elsewhere_because}"
+        )
+
+
+def decide(
+    policy: Policy,
+    request: RoutedRequest,
+    replicas: Sequence[ReplicaView],
+    tried: Collection[int] = (),
+) -> Decision:
+    """Ask ``policy`` about the eligible replicas, and look at what the others would have reused.
+
+    ``tried`` are slots that have failed this request already. BusyError if nobody is eligible.
+    """
+    eligible = [one for one in replicas if one.eligible and one.slot not in tried]
+    if not eligible:
+        raise BusyError(f"no replica of {request.model!r} can take a request now")
+    replica, reason = (
+        Choice(eligible[0], "only") if len(eligible) == 1 else policy.choose(request, eligible)
+    )
+    hits = request.hit_tokens
+    hit = hits[replica.slot]
+    best = max(replicas, key=lambda one: hits[one.slot])
+    lost = hits[best.slot] - hit
+    if lost <= 0:
+        return Decision(replica, policy.name, reason, hit)
+    usable = max(hits[one.slot] for one in eligible)
+    # Where an eligible replica held as much, it was the policy's choice; else there was none.
+    because: ElsewhereBecause = "load" if usable == hits[best.slot] else "failover"
+    return Decision(replica, policy.name, reason, hit, lost, best.id, because)
