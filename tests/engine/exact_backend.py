@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.backends import sampling
-from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.logprobs import logprobs
 from kvikk.engine.chance import uniform
 from kvikk.engine.requests import Generation
 from kvikk.models.decoder import Decoder
@@ -122,8 +123,14 @@ class ExactBackend:
         logits: NDArray[np.float32],
         parameters: Sequence[SamplingParameters],
         uniforms: NDArray[np.float64],
+        edits: Sequence[LogitsEdit | None] | None = None,
     ) -> NDArray[np.int64]:
-        return sampling.sample(logits, parameters, uniforms)
+        return sampling.sample(logits, parameters, uniforms, edits)
+
+    def logprobs(
+        self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
+    ) -> Logprobs:
+        return logprobs(logits, token_ids, num_top)
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         return self._blocks[group][list(blocks)].tobytes()

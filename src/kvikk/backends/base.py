@@ -74,14 +74,47 @@ class Batch:
 class SamplingParameters:
     """How to choose a token from logits. ``temperature`` 0 takes the largest, lowest id on a tie.
 
-    ``top_k`` 0 and ``top_p`` 1 leave the distribution whole. The order is temperature, top-k,
-    top-p.
+    ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 leave the distribution whole; ``min_p`` drops tokens
+    less likely than that share of the likeliest. The order is temperature, top-k, top-p, min-p.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
 
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True)
+class LogitsEdit:
+    """What is done to a row of logits before a token is chosen from it.
+
+    The logit x of each of the K ``token_ids`` (each named once) becomes, in this order,
+
+        x + bias;   x / divisor where positive, x * divisor else;   x - discount
+
+    and every token that ``allowed`` lacks becomes -inf: token t is bit t % 32 of word t // 32, and
+    those beyond its end are lacking. None allows all.
+    """
+
+    token_ids: NDArray[np.int64]  # [K]
+    biases: NDArray[np.float32]  # [K], -inf forbids
+    divisors: NDArray[np.float32]  # [K], positive
+    discounts: NDArray[np.float32]  # [K]
+    allowed: NDArray[np.uint32] | None = None  # [ceil(vocabulary / 32)]
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Natural logarithms of probabilities, as the model gives them: no temperature, no edits.
+
+    ``ranks`` count from 1, the likeliest; of equals the lowest id ranks first.
+    """
+
+    chosen: NDArray[np.float64]  # [R], of the tokens asked for
+    ranks: NDArray[np.int64]  # [R], of the same
+    top_ids: NDArray[np.int64]  # [R, k], the likeliest tokens, likeliest first
+    top: NDArray[np.float64]  # [R, k], theirs
 
 class Backend(Protocol):
     """Runs a decoder over paged blocks.
@@ -120,14 +153,21 @@ class Backend(Protocol):
         parameters: Sequence[SamplingParameters],
         uniforms: NDArray[np.float64],
     ) -> NDArray[np.int64]:
-        """Choose one token a row, ``[R]``; a pure function of its arguments.
+        edits: Sequence[LogitsEdit | None] | None = None,
+        """Choose one token a row, ``[R]``; a pure function of its arguments, which it leaves alone.
 
         ``uniforms`` ``[R]`` in [0, 1) is the only source of chance. A row's choice depends on that
-        row alone.
+        row alone, and on its edit where ``edits`` has one.
         """
         ...
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
+    def logprobs(
+        self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
+    ) -> Logprobs:
+        """How likely each row's token is, and the ``num_top`` likeliest of the row."""
+        ...
+
         """The blocks' bytes one after another, in the layout that ``numerics`` names.
 
         Safe from another thread for blocks that the running batch does not touch.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kvikk.backends.base import SamplingParameters
+from kvikk.backends.base import LogitsEdit, SamplingParameters
 
 # Tokens summed as one run when a row's cumulative distribution is searched.
 _RUN_TOKENS = 512
@@ -38,13 +38,20 @@ def sample(
     logits: NDArray[np.float32],
     parameters: Sequence[SamplingParameters],
     uniforms: NDArray[np.float64],
+    edits: Sequence[LogitsEdit | None] | None = None,
 ) -> NDArray[np.int64]:
     """Choose one token a row: greedy, or by inverting the cumulative distribution at one uniform.
 
     ``logits`` is ``[R, V]`` and may hold -inf, which is never chosen; ``uniforms`` is ``[R]`` in
-    [0, 1). Returns ``[R]``. The order of filters is temperature, top-k, top-p; equal logits rank by
-    token id, lowest first. A row's choice depends on that row alone. Raises LogitsError.
+    [0, 1). Returns ``[R]``. First come the edits, then temperature, top-k, top-p, min-p; equal
+    logits rank by token id, lowest first. A row's choice depends on that row alone. Raises
+    LogitsError.
     """
+    if edits is not None:
+        logits = logits.copy()
+        for row, edit in enumerate(edits):
+            if edit is not None:
+                apply_edit(logits[row], edit)
     chosen: NDArray[np.int64] = np.argmax(logits, axis=1)
     peaks = logits[np.arange(len(logits)), chosen]
     sound = np.isfinite(peaks)  # a NaN anywhere in a row is its argmax
@@ -54,6 +61,18 @@ def sample(
         if choice.temperature > 0:
             chosen[row] = _draw(logits[row], peaks[row], choice, float(uniforms[row]))
     return chosen
+
+
+def apply_edit(logits: NDArray[np.float32], edit: LogitsEdit) -> None:
+    """Change one row of logits in place, ``[V]``."""
+    if len(edit.token_ids):
+        edited = logits[edit.token_ids] + edit.biases
+        edited = np.where(edited > 0, edited / edit.divisors, edited * edit.divisors)
+        logits[edit.token_ids] = edited - edit.discounts
+    if edit.allowed is not None:
+        bits = np.unpackbits(edit.allowed.astype("<u4").view(np.uint8), bitorder="little")
+        logits[: len(bits)][bits[: len(logits)] == 0] = -np.inf
+        logits[len(bits) :] = -np.inf
 
 
 def _draw(
@@ -66,6 +85,9 @@ def _draw(
         kept = _nucleus(weights, choice.top_p)
         ids = kept if ids is None else ids[kept]
         weights = weights[kept]
+    if choice.min_p > 0:
+        # The likeliest token weighs 1, whatever else has been left out.
+        weights = np.where(weights >= np.float32(choice.min_p), weights, np.float32(0))
     index = _invert(weights, uniform)
     return index if ids is None else int(ids[index])
 

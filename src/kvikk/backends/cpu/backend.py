@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.backends import sampling
-from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, SamplingParameters
 from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
 from kvikk.backends.cpu.blocks import BlockStore, block_bytes
 from kvikk.backends.cpu.features import process_path
@@ -20,6 +20,7 @@ from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
 from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.step import run_step
 from kvikk.backends.cpu.workspace import Workspace
+from kvikk.backends.logprobs import logprobs
 from kvikk.models.decoder import Decoder
 
 # One step at a time in a process: the threads spin for each other, and numba's own work queue
@@ -138,9 +139,16 @@ class CpuBackend:
         logits: NDArray[np.float32],
         parameters: Sequence[SamplingParameters],
         uniforms: NDArray[np.float64],
+        edits: Sequence[LogitsEdit | None] | None = None,
     ) -> NDArray[np.int64]:
         """Choose one token a row."""
-        return sampling.sample(logits, parameters, uniforms)
+        return sampling.sample(logits, parameters, uniforms, edits)
+
+    def logprobs(
+        self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
+    ) -> Logprobs:
+        """How likely each row's token is, and the likeliest."""
+        return logprobs(logits, token_ids, num_top)
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another, as they lie."""

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.backends import sampling
-from kvikk.backends.base import Batch, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.logprobs import logprobs
 from kvikk.backends.reference.arithmetic import (
     Floats,
     activate,
@@ -101,9 +102,14 @@ class ReferenceBackend:
         logits: Floats,
         parameters: Sequence[SamplingParameters],
         uniforms: NDArray[np.float64],
+        edits: Sequence[LogitsEdit | None] | None = None,
     ) -> NDArray[np.int64]:
         """Choose one token a row."""
-        return sampling.sample(logits, parameters, uniforms)
+        return sampling.sample(logits, parameters, uniforms, edits)
+
+    def logprobs(self, logits: Floats, token_ids: NDArray[np.int64], num_top: int) -> Logprobs:
+        """How likely each row's token is, and the likeliest."""
+        return logprobs(logits, token_ids, num_top)
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes: for each its keys, then its values, ``[layers, slots, elements]``."""
