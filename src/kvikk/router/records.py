@@ -24,9 +24,10 @@ class RoutedRequest(NamedTuple):
 
     ``turn`` counts the requests to this model before it: it settles ties, and chance is a function
     of it. ``hit_tokens`` has for each slot how many leading prompt tokens that replica is believed
-    to hold. ``prefix`` is the key of the prompt's first blocks, ``affinity`` a digest of the
-    caller's session or ``prompt_cache_key``; both stand on the root key, so that two salts never
-    meet, and both are empty where there is none.
+    to hold. ``prefix`` is the key of the prompt's first blocks; it stands on the root key, so that
+    two salts never meet, and is empty where there is none. ``home`` is the slot that took the last
+    request of the same session (the caller's, its ``prompt_cache_key``, else the same ``prefix``),
+    None if there was none. ``requests_per_s`` is how fast requests to this model come at present.
     """
 
     id: str
@@ -36,7 +37,8 @@ class RoutedRequest(NamedTuple):
     prompt_tokens: int
     hit_tokens: Sequence[int]
     prefix: bytes = b""
-    affinity: bytes = b""
+    home: int | None = None
+    requests_per_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

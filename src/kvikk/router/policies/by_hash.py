@@ -1,0 +1,71 @@
+"""Policies that send the same caller or the same beginning to the same replica."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+from kvikk.router.policies.by_load import waits
+from kvikk.router.policies.ties import least
+from kvikk.router.records import Choice, ReplicaView, RoutedRequest
+
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class ConsistentHash:
+    """By the prompt's first blocks, as long as that replica is not too busy.
+
+    Each prefix ranks the replicas in an order of its own (rendezvous: Thaler and Ravishankar,
+    1998); the first of them with less than ``bound`` times its share of the work takes it
+    (bounded load: Mirrokni, Thorup and Zadimoghaddam, 2018). Needs no state: any number of routers
+    agree, and a replica that joins or leaves moves none but its own prefixes.
+    """
+
+    name: str = "consistent_hash"
+    bound: float = 1.25
+
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
+        """See ``Policy.choose``."""
+        if not request.prefix:
+            return Choice(least(replicas, request.turn, waits), "load")
+        ranked = rendezvous(request.prefix, replicas)
+        work = [one.waiting_tokens for one in ranked]
+        most = self.bound * (sum(work) + request.prompt_tokens) / len(ranked)
+        for replica, waiting in zip(ranked, work, strict=True):
+            if waiting <= most:
+                return Choice(replica, "hash" if replica is ranked[0] else "load")
+        raise AssertionError("somebody has no more than the mean")
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """To the replica that took the session's last request; a new session by load."""
+
+    name: str = "affinity"
+
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
+        """See ``Policy.choose``."""
+        for replica in replicas:
+            if replica.slot == request.home:
+                return Choice(replica, "affinity")
+        return Choice(least(replicas, request.turn, waits), "load")
+
+
+def rendezvous(prefix: bytes, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+    """The replicas in this prefix's own order, whatever order they come in."""
+    number = int.from_bytes(prefix[:8], "little")
+    return sorted(replicas, key=lambda one: _score(number, _number(one.id)), reverse=True)
+
+
+@lru_cache(maxsize=4096)
+def _number(replica_id: str) -> int:
+    return int.from_bytes(sha256(replica_id.encode()).digest()[:8], "little")
+
+
+def _score(prefix: int, replica: int) -> int:
+    """Both mixed into 64 bits (the finaliser of SplitMix64)."""
+    value = prefix ^ replica
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
