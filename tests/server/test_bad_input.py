@@ -64,7 +64,7 @@ def test_a_body_that_is_no_json_object_is_refused(content, message, path, server
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "text parts"),
         ({"max_tokens": 10**30}, "max_tokens", "must be at most"),
         ({"model": 5}, "model", "expected a string, not 5"),
-        ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "expected an object"),
         ({"n": 2}, "n", "not supported"),
         ({"stop": [""]}, "stop[0]", "1 to 1024 characters"),
     ],

@@ -3,8 +3,9 @@ import json
 import pytest
 
 from kvikk.errors import RequestError
-from kvikk.wire.chat_completions import ChatCompletionRequest, ChatMessage
+from kvikk.wire.chat_completions import ChatCompletionRequest
 from kvikk.wire.completions import CompletionRequest
+from kvikk.wire.conversation import Message, texts
 from kvikk.wire.generation import GenerationFields
 from kvikk.wire.reading import JsonValue, parse_json
 
@@ -23,7 +24,7 @@ def read_completion(**fields):
 
 def test_what_is_left_out_has_the_apis_defaults():
     request = read_chat()
-    assert request.messages == (ChatMessage("user", "Hello"),)
+    assert request.messages == (Message("user", texts("Hello")),)
     assert request.generation == GenerationFields("m")
     assert request.generation.temperature == 1.0
     assert read_completion().generation.max_tokens == 16
@@ -61,10 +62,10 @@ def test_what_real_clients_send_is_understood():
         top_k=-1,
     )
     assert request.messages == (
-        ChatMessage("developer", "Be"),
-        ChatMessage("user", "a\nb", "Ada"),
-        ChatMessage("assistant", None),
-        ChatMessage("user", ""),
+        Message("system", texts("Be")),
+        Message("user", texts("a", "b"), "Ada"),
+        Message("assistant"),
+        Message("user", texts("")),
     )
     generation = request.generation
     assert (generation.max_tokens, generation.stop, generation.top_k) == (5, ("END",), 0)
@@ -105,8 +106,8 @@ def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
         ),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
-            "messages[0].tool_calls",
-            "not supported",
+            "messages[0].tool_calls[0].function",
+            "expected an object",
         ),
         ({"temperature": -0.1}, "temperature", "from 0 to 2"),
         ({"temperature": 2.1}, "temperature", "from 0 to 2"),
@@ -131,8 +132,13 @@ def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
         ({"ignore_eos": 1}, "ignore_eos", "true or false"),
         ({"cache_salt": 1}, "cache_salt", "expected a string"),
         ({"n": 2}, "n", "not supported; leave it out or send 1"),
-        ({"tools": [{"type": "function"}]}, "tools", "not supported"),
-        ({"tool_choice": "required"}, "tool_choice", "not supported"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "expected an object"),
+        ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"prompt_cache_key": 5}, "prompt_cache_key", "expected a string"),
+        ({"prompt_cache_key": "k" * 1025}, "prompt_cache_key", "at most 1024 characters"),
+        ({"prompt_cache_retention": "1h"}, "prompt_cache_retention", "one of in_memory, 24h"),
+        ({"prompt_cache_options": {"mode": "x"}}, "prompt_cache_options.mode", "one of implicit"),
+        ({"prompt_cache_options": {"ttl": "1s"}}, "prompt_cache_options.ttl", "one of 30m, 12h"),
         ({"logprobs": True}, "logprobs", "not supported"),
         ({"top_logprobs": 3}, "top_logprobs", "not supported"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
@@ -184,7 +190,7 @@ def test_a_request_written_and_read_again_is_the_same():
     generation = GenerationFields(
         "m", 7, 0.5, 0.9, 40, 3, ("a", "b"), (1,), True, "salt", stream=True, include_usage=True
     )
-    messages = (ChatMessage("system", "s", "n"), ChatMessage("assistant", None))
+    messages = (Message("system", texts("s"), "n"), Message("assistant"))
     for request in (
         ChatCompletionRequest(generation, messages),
         CompletionRequest(generation, "text"),

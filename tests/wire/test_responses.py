@@ -5,30 +5,33 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion as OpenAIChatCompletion
 from openai.types.chat import ChatCompletionChunk as OpenAIChunk
 
-from kvikk.wire.chat_completions import ChatCompletion, ChatCompletionChunk
-from kvikk.wire.completions import Completion
+from kvikk.wire.answer_format import Ending
+from kvikk.wire.chat_completions import ChatAnswer
+from kvikk.wire.completions import CompletionAnswer
+from kvikk.wire.deltas import TextDelta, ToolCallDelta, WholeAnswer, join
 from kvikk.wire.models import ModelCard
 from kvikk.wire.reading import JsonValue
 from kvikk.wire.usage import Usage
 
-USAGE = Usage(prompt_tokens=70, completion_tokens=3, cached_tokens=64)
+USAGE = Usage(70, 3, cached_tokens=64, cache_write_tokens=4)
 
 
 def test_a_chat_completion_has_the_clients_shape():
-    answer = ChatCompletion("id", 1, "m", "Hi", "stop", USAGE)
-    parsed = OpenAIChatCompletion.model_validate(answer.to_json(), strict=True)
+    answer = ChatAnswer("id", 1, "m", include_usage=True)
+    body = answer.whole(WholeAnswer("Hi", None, ()), Ending("stop"), USAGE)
+    parsed = OpenAIChatCompletion.model_validate(body, strict=True)
     assert parsed.choices[0].message.content == "Hi"
     assert parsed.choices[0].finish_reason == "stop"
     assert parsed.usage.total_tokens == 73
     assert parsed.usage.prompt_tokens_details.cached_tokens == 64
+    assert parsed.usage.prompt_tokens_details.cache_write_tokens == 4
 
 
 def test_chunks_have_the_clients_shape():
-    first = ChatCompletionChunk("id", 1, "m", role="assistant").to_json()
-    text = ChatCompletionChunk("id", 1, "m", "Hi").to_json()
-    last = ChatCompletionChunk("id", 1, "m", finish_reason="length").to_json()
-    usage = ChatCompletionChunk("id", 1, "m", usage=USAGE).to_json()
-    chunks = [OpenAIChunk.model_validate(c, strict=True) for c in (first, text, last, usage)]
+    answer = ChatAnswer("id", 1, "m", include_usage=True)
+    events = [*answer.begin(USAGE), *answer.delta(TextDelta("Hi"))]
+    events += answer.end(Ending("length"), USAGE)
+    chunks = [OpenAIChunk.model_validate(event.data, strict=True) for event in events]
     assert [chunk.choices[0].delta.content for chunk in chunks[:3]] == ["", "Hi", None]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[2].choices[0].finish_reason == "length"
@@ -36,12 +39,31 @@ def test_chunks_have_the_clients_shape():
     assert chunks[3].usage.prompt_tokens_details.cached_tokens == 64
 
 
+def test_a_call_of_a_tool_has_the_clients_shape_streamed_and_whole():
+    answer = ChatAnswer("id", 1, "m", include_usage=False)
+    deltas = [ToolCallDelta(0, "", "call-1", "weather"), ToolCallDelta(0, '{"place": "Oslo"}')]
+    events = [event for delta in deltas for event in answer.delta(delta)]
+    events += answer.end(Ending("stop"), USAGE)
+    chunks = [OpenAIChunk.model_validate(event.data, strict=True) for event in events]
+    calls = [chunk.choices[0].delta.tool_calls for chunk in chunks[:2]]
+    assert (calls[0][0].id, calls[0][0].function.name) == ("call-1", "weather")
+    assert calls[1][0].function.arguments == '{"place": "Oslo"}'
+    assert chunks[2].choices[0].finish_reason == "tool_calls"
+    body = answer.whole(join(deltas), Ending("stop"), USAGE)
+    parsed = OpenAIChatCompletion.model_validate(body, strict=True)
+    assert parsed.choices[0].finish_reason == "tool_calls"
+    assert parsed.choices[0].message.tool_calls[0].function.arguments == '{"place": "Oslo"}'
+
+
 def test_completions_have_the_clients_shape():
-    for text, reason, usage in [("Hi", "stop", USAGE), ("Hi", None, None), (None, None, USAGE)]:
-        body = Completion("id", 1, "m", text, reason, usage).to_json()
-        parsed = OpenAICompletion.model_construct(**body) if reason is None else None
-        parsed = parsed or OpenAICompletion.model_validate(body, strict=True)
-        assert len(parsed.choices) == (0 if text is None else 1)
+    answer = CompletionAnswer("id", 1, "m", include_usage=True)
+    whole = answer.whole(WholeAnswer("Hi", None, ()), Ending("stop"), USAGE)
+    assert OpenAICompletion.model_validate(whole, strict=True).choices[0].text == "Hi"
+    piece, end, usage = [
+        OpenAICompletion.model_construct(**event.data)
+        for event in (*answer.delta(TextDelta("Hi")), *answer.end(Ending("stop"), USAGE))
+    ]
+    assert [len(piece.choices), len(end.choices), len(usage.choices)] == [1, 1, 0]
     Model.model_validate(ModelCard("m", 1, 8192).to_json(), strict=True)
 
 

@@ -8,59 +8,42 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from kvikk.engine.requests import Output
 from kvikk.server.errors import ApiError
+from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
-from kvikk.server.service import Prompt, Service
-from kvikk.wire.chat_completions import FinishReason
-from kvikk.wire.events import DONE, encode_event, encode_json
+from kvikk.server.question import Question
+from kvikk.server.service import Service
+from kvikk.server.usage import UsageView
+from kvikk.wire.answer_format import AnswerFormat, Ending, Event
+from kvikk.wire.deltas import AnswerDelta, TextDelta, join
+from kvikk.wire.events import encode_event, encode_json
 from kvikk.wire.generation import GenerationFields
-from kvikk.wire.usage import Usage
 
 logger = logging.getLogger(__name__)
 
 
-class AnswerFormat(Protocol):
-    """How an API writes an answer down, as JSON-able objects."""
-
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> dict[str, Any]:
-        """The body of a whole answer."""
-        ...
-
-    def piece(self, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """One event's data: new text, and in the last one why it ends."""
-        ...
-
-    def usage(self, usage: Usage) -> dict[str, Any]:
-        """The data of the event that reports usage."""
-        ...
+# Makes a format from the request's id, the time in seconds since 1970, and the model.
+FormatMaker = Callable[[str, int, str], AnswerFormat]
 
 
-def answer(
-    request: Request,
-    prompt: Prompt,
-    fields: GenerationFields,
-    *,
-    id_prefix: str,
-    make_form: Callable[[str, int, str], AnswerFormat],
-) -> Response:
-    """Hand a prompt to the engine; the response that will bring its answer.
+def answer(request: Request, question: Question, make_format: FormatMaker) -> Response:
+    """Hand a question to the engine; the response that will bring its answer.
 
-    ``make_form`` takes the request's id, the time in seconds since 1970, and the model. Raises
-    ApiError or RequestError if the prompt cannot be served.
+    Every API's requests come together here. Raises ApiError or RequestError if it cannot be served.
     """
     service: Service = request.app.state.service
-    request_id, mailbox = service.submit(
-        prompt, fields, request.state.caller, route=request.url.path, id_prefix=id_prefix
-    )
-    form = make_form(request_id, int(time.time()), service.model.id)
-    return Answer(service, request_id, mailbox, form, fields)
+    caller: Caller = request.state.caller
+    view = service.usage_view(question, caller)
+    request_id, mailbox = service.submit(question, caller, route=request.url.path)
+    form = make_format(request_id, int(time.time()), service.model.id)
+    return Answer(service, request_id, mailbox, form, question.fields, view)
 
 
 class Answer(Response):
@@ -77,6 +60,7 @@ class Answer(Response):
         mailbox: Mailbox,
         form: AnswerFormat,
         fields: GenerationFields,
+        usage_view: UsageView,
     ) -> None:
         self.background = None
         self._service = service
@@ -84,6 +68,7 @@ class Answer(Response):
         self._mailbox = mailbox
         self._form = form
         self._fields = fields
+        self._usage = usage_view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""
@@ -105,14 +90,13 @@ class Answer(Response):
 
     async def _send_whole(self, send: Send) -> bool:
         """Send one body when all of it is there; False if the client went before."""
-        texts: list[str] = []
+        deltas: list[AnswerDelta] = []
         while True:
             for output in await self._mailbox.take():
-                texts.append(output.text)
+                deltas.extend(_deltas(output))
                 if output.finish_reason in ("stop", "length"):
-                    body = self._form.whole(
-                        "".join(texts), output.finish_reason, _wire_usage(output)
-                    )
+                    ending, usage = Ending(output.finish_reason), self._usage(output.usage)
+                    body = self._form.whole(join(deltas), ending, usage)
                     await self._send_body(send, 200, encode_json(self._with_ledger(body)))
                     return True
                 if output.finish_reason is not None:
@@ -149,6 +133,7 @@ class Answer(Response):
         started = False
         while True:
             outputs = await self._mailbox.take()
+            events = b""
             if self._mailbox.disconnected:
                 return any(output.finish_reason is not None for output in outputs)
             if not started and outputs[0].finish_reason in ("abort", "error"):
@@ -157,11 +142,12 @@ class Answer(Response):
                 headers += self._own_headers()
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 started = True
+                events = b"".join(map(_encode, self._form.begin(self._usage(outputs[0].usage))))
             # A slow reader may have several waiting; they go out in one write.
-            events = b"".join(map(self._events, outputs))
+            events += b"".join(map(self._events, outputs))
             last = bool(outputs) and outputs[-1].finish_reason is not None
             if events or last:
-                await send({"type": "http.response.body", "body": events, "more_body": not last})
+                await send(_body(events, more=not last))
             if last:
                 return True
 
@@ -169,16 +155,15 @@ class Answer(Response):
         """The bytes for one output; none while half a character or a stop string is held back."""
         reason = output.finish_reason
         if reason in ("abort", "error"):
-            # The status is long out: the error is an event, and no [DONE] follows it.
-            return encode_event(_failure(output).body.to_json())
+            # The status is long out: the error is an event, and nothing follows it.
+            return b"".join(map(_encode, self._form.failure(_failure(output).body)))
+        events = [event for delta in _deltas(output) for event in self._form.delta(delta)]
         if reason is None:
-            return encode_event(self._form.piece(output.text, None)) if output.text else b""
+            return b"".join(map(_encode, events))
         assert reason in ("stop", "length")
-        last = [self._form.piece(output.text, reason)]
-        if self._fields.include_usage:
-            last.append(self._form.usage(_wire_usage(output)))
-        last[-1] = self._with_ledger(last[-1])
-        return b"".join(map(encode_event, last)) + DONE
+        events += self._form.end(Ending(reason), self._usage(output.usage))
+        events[-1] = Event(self._with_ledger(events[-1].data), events[-1].name)
+        return b"".join(map(_encode, events)) + self._form.done
 
     def _with_ledger(self, body: dict[str, Any]) -> dict[str, Any]:
         """The last that is sent, with the prompt's ledger where it was asked for."""
@@ -188,9 +173,17 @@ class Answer(Response):
         return body | {"kvikk": {"ledger": ledger.to_json()}}
 
 
-def _wire_usage(output: Output) -> Usage:
-    usage = output.usage
-    return Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+def _deltas(output: Output) -> Iterator[AnswerDelta]:
+    if output.text:
+        yield TextDelta(output.text)
+
+
+def _encode(event: Event) -> bytes:
+    return encode_event(event.data, event.name)
+
+
+def _body(content: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}
 
 
 def _failure(output: Output) -> ApiError:

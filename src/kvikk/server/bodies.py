@@ -1,7 +1,7 @@
 """Reading a request's body, never more of it than the limit."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -18,12 +18,12 @@ Record = TypeVar("Record")
 
 
 async def read_body(
-    request: Request, max_bytes: int, reader: Callable[[JsonValue], Record]
-) -> Record:
-    """The body, parsed as JSON and read by ``reader``.
+    request: Request, reader: Callable[[JsonValue], Record]
+) -> tuple[Mapping[str, Any], Record]:
+    """The body, an object in JSON: as it was sent, and as ``reader`` reads it.
 
-    Raises ApiError if it is longer than ``max_bytes`` (413) or no JSON by its content type (400),
-    and RequestError if it is not JSON or not what ``reader`` expects.
+    Raises ApiError if it is longer than the server's limit (413) or no JSON by its content type
+    (400), and RequestError if it is not JSON or not what ``reader`` expects.
     """
     content_type = request.headers.get("content-type", "application/json")
     if content_type.partition(";")[0].strip().lower() != "application/json":
@@ -32,8 +32,13 @@ async def read_body(
             f"content type {content_type[:100]!r} is not supported; "
             "send JSON with the header 'Content-Type: application/json'",
         )
-    body = await _read(request, max_bytes)
-    return await run_beside_loop_if(len(body) > _LONG_BYTES, lambda: reader(parse_json(body)))
+    content = await _read(request, request.app.state.service.options.max_body_bytes)
+
+    def read() -> tuple[Mapping[str, Any], Record]:
+        body = parse_json(content)
+        return body.members(), reader(body)
+
+    return await run_beside_loop_if(len(content) > _LONG_BYTES, read)
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:

@@ -4,8 +4,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -25,26 +24,12 @@ from kvikk.server.ledgers import request_ledger
 from kvikk.server.mailbox import Mailbox, Postman
 from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
-from kvikk.server.threads import run_beside_loop_if
-from kvikk.text.chat import require_chat_template
-from kvikk.text.places import Part, place_parts
-from kvikk.wire.chat_completions import ChatMessage
-from kvikk.wire.generation import GenerationFields
+from kvikk.server.prompts import PromptMaker
+from kvikk.server.question import ID_PREFIXES, Question
+from kvikk.server.usage import PhysicalUsage, UsageView
 from kvikk.wire.models import ModelCard
 
-# Longer texts are tokenised beside the event loop, which would otherwise stand still for them.
-_LONG_TEXT_CHARACTERS = 8192
-
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt in tokens, the field of the body it came in, and where its parts are."""
-
-    token_ids: Sequence[int]
-    parameter: str
-    parts: tuple[Part, ...] = ()
 
 
 class Service:
@@ -63,8 +48,9 @@ class Service:
             text = loaded.tokenizer if options.ledger_text else None
             self._ledger_log = LedgerLog(options.ledger_log, options.engine.block_size, text)
             self._ledger_log.follow(self._books)
-        self._tokenizer = loaded.tokenizer
-        self._chat_template = loaded.chat_template
+        self.prompts = PromptMaker(loaded, self.model.id)
+        shares = options.engine.prefix_caching and options.engine.use_cache
+        self._physical_usage = PhysicalUsage(options.engine.block_size if shares else None)
 
     def stop(self) -> None:
         """End what runs and close what is open; returns when all is done."""
@@ -86,40 +72,16 @@ class Service:
                 code="model_not_found",
             )
 
-    async def tokenize_chat(self, messages: Sequence[ChatMessage]) -> Prompt:
-        """The prompt that the model's template makes of a conversation."""
-        template = require_chat_template(self._chat_template, self.model.id)
-        plain = [_template_message(message) for message in messages]
-        length = sum(len(text) for message in plain for text in message.values())
+    def usage_view(self, question: Question, caller: Caller) -> UsageView:
+        """How what this question will have used is told to its caller."""
+        return self._physical_usage
 
-        def tokenize() -> Prompt:
-            rendered = template.render(plain)
-            parts = place_parts(rendered, _named_texts(plain))
-            return Prompt(self._tokenizer.encode(rendered, add_bos=False), "messages", parts)
-
-        return await run_beside_loop_if(length > _LONG_TEXT_CHARACTERS, tokenize)
-
-    async def tokenize_text(self, text: str) -> Prompt:
-        """The prompt that a plain text is."""
-
-        def tokenize() -> Prompt:
-            return Prompt(self._tokenizer.encode(text), "prompt")
-
-        return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
-
-    def submit(
-        self,
-        prompt: Prompt,
-        fields: GenerationFields,
-        caller: Caller,
-        *,
-        route: str,
-        id_prefix: str,
-    ) -> tuple[str, Mailbox]:
-        """Hand a prompt to the engine: the request's id, and where its outputs arrive.
+    def submit(self, question: Question, caller: Caller, *, route: str) -> tuple[str, Mailbox]:
+        """Hand a question to the engine: the request's id, and where its outputs arrive.
 
         Raises ApiError or RequestError if it cannot be served, now or ever.
         """
+        prompt, fields = question.prompt, question.fields
         token_ids = prompt.token_ids
         if len(token_ids) >= self.max_context_tokens:
             raise ApiError(
@@ -130,7 +92,7 @@ class Service:
                 code="context_length_exceeded",
             )
         request = Request(
-            f"{id_prefix}-{secrets.token_hex(12)}",
+            f"{ID_PREFIXES[question.api]}{secrets.token_hex(12)}",
             token_ids,
             Generation(
                 max_tokens=fields.max_tokens,
@@ -187,21 +149,6 @@ def _model_id(model: str) -> str:
     if not path.exists():
         return model
     return path.resolve().stem if path.is_file() else path.resolve().name
-
-
-def _template_message(message: ChatMessage) -> dict[str, str]:
-    # "developer" is the API's newer word for what every template calls the system.
-    role = "system" if message.role == "developer" else message.role
-    plain = {"role": role, "content": message.content or ""}
-    return plain if message.name is None else plain | {"name": message.name}
-
-
-def _named_texts(messages: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """What a person calls each message, its path in the body, and its text."""
-    for index, message in enumerate(messages):
-        role = message["role"]
-        name = "the system message" if role == "system" else f"message {index + 1} ({role})"
-        yield name, f"messages[{index}].content", message["content"]
 
 
 def _salt(tenant_salt: bytes, cache_salt: str) -> bytes:

@@ -39,14 +39,19 @@ class ChatTemplate:
         except (TemplateError, RecursionError, MemoryError, OverflowError) as error:
             raise ModelError(f"{origin}: not a usable chat template: {_one_line(error)}") from None
         self._variables = {
-            "tools": None,
             "documents": None,
             "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
             "eos_token": _spelling(tokenizer, tokenizer.eos_token_id),
         }
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
-        """The prompt for ``messages``, each with ``role`` and ``content``.
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The prompt for ``messages``, each with ``role`` and ``content``, and ``tools``.
 
         With ``add_generation_prompt`` it ends where the assistant's answer begins. Raises
         RequestError if the template refuses the messages, and if it does anything it may not.
@@ -55,18 +60,21 @@ class ChatTemplate:
 
         # A template sees a copy: it can neither keep nor change what belongs to others. A field
         # that is null is left out, as in Hugging Face's own call: many templates print "None".
-        given = json.dumps(list(messages), ensure_ascii=False)
-        plain = [
-            {key: value for key, value in message.items() if value is not None}
-            for message in json.loads(given)
-        ]
+        given = json.dumps([list(messages), tools], ensure_ascii=False)
+        copied_messages, copied_tools = json.loads(given)
+        variables = self._variables | {
+            "messages": [
+                {key: value for key, value in message.items() if value is not None}
+                for message in copied_messages
+            ],
+            "tools": copied_tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
         parts: list[str] = []
         remaining = MAX_GROWTH * len(given) + MAX_ADDED_CHARACTERS
         self._environment.start_clock()
         try:
-            for part in self._template.generate(
-                messages=plain, add_generation_prompt=add_generation_prompt, **self._variables
-            ):
+            for part in self._template.generate(**variables):
                 remaining -= len(part)
                 if remaining < 0:
                     raise RequestError("the chat template writes without end", "messages")

@@ -1,9 +1,13 @@
 """Completions: the request, the whole answer, and the answer in chunks."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kvikk.wire.chat_completions import FinishReason
+from kvikk.wire.answer_format import Ending, Event
+from kvikk.wire.deltas import AnswerDelta, TextDelta, WholeAnswer
+from kvikk.wire.errors import ErrorBody
+from kvikk.wire.events import DONE
 from kvikk.wire.generation import GenerationFields
 from kvikk.wire.reading import JsonValue
 from kvikk.wire.usage import Usage
@@ -33,37 +37,50 @@ class CompletionRequest:
         return {**self.generation.to_json(), "prompt": prompt}
 
 
-@dataclass(frozen=True)
-class Completion:
-    """A whole answer, or a piece of a streamed one; they have one shape.
+class CompletionAnswer:
+    """Writes one answer down. ``created`` is in seconds since 1970.
 
-    A piece has no ``usage``, except for the very last where usage was asked for, which has no
-    choice: its ``text`` is None. ``created`` is in seconds since 1970.
+    A stream's last event has no choice but the usage, where that was asked for.
     """
 
-    id: str
-    created: int
-    model: str
-    text: str | None
-    finish_reason: FinishReason | None
-    usage: Usage | None
+    done = DONE
 
-    def to_json(self) -> dict[str, Any]:
-        """The response's body, or one event's data."""
-        choice = {
-            "index": 0,
-            "text": self.text,
-            "logprobs": None,
-            "finish_reason": self.finish_reason,
-        }
-        completion: dict[str, Any] = {
-            "id": self.id,
+    def __init__(self, request_id: str, created: int, model: str, *, include_usage: bool) -> None:
+        self._head = {
+            "id": request_id,
             "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": [] if self.text is None else [choice],
+            "created": created,
+            "model": model,
         }
-        return completion if self.usage is None else completion | {"usage": self.usage.to_json()}
+        self._include_usage = include_usage
+
+    def whole(self, answer: WholeAnswer, ending: Ending, usage: Usage) -> dict[str, Any]:
+        """The response's body."""
+        choice = _choice(answer.text or "", ending.reason)
+        return self._head | {"choices": [choice], "usage": usage.to_json()}
+
+    def begin(self, usage: Usage) -> Iterable[Event]:
+        """Nothing: the first text is the first event."""
+        return ()
+
+    def delta(self, delta: AnswerDelta) -> Iterable[Event]:
+        """More text. A plain text has no other pieces."""
+        assert isinstance(delta, TextDelta)
+        yield Event(self._head | {"choices": [_choice(delta.text, None)]})
+
+    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
+        """The event that says why it ends, and that with the usage."""
+        yield Event(self._head | {"choices": [_choice("", ending.reason)]})
+        if self._include_usage:
+            yield Event(self._head | {"choices": [], "usage": usage.to_json()})
+
+    def failure(self, error: ErrorBody) -> Iterable[Event]:
+        """The error as an event."""
+        yield Event(error.to_json())
+
+
+def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
 
 
 def _prompt(value: JsonValue) -> str | tuple[int, ...]:

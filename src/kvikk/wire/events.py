@@ -21,6 +21,7 @@ def encode_json(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def encode_event(value: Any) -> bytes:
-    """One server-sent event that carries ``value``."""
-    return b"data: %b\n\n" % encode_json(value)
+def encode_event(value: Any, name: str | None = None) -> bytes:
+    """One server-sent event that carries ``value``, with its ``name`` where it has one."""
+    data = b"data: %b\n\n" % encode_json(value)
+    return data if name is None else b"event: %b\n%b" % (name.encode(), data)

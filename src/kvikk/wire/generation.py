@@ -26,8 +26,6 @@ _NOT_SUPPORTED: Mapping[str, tuple[object, ...]] = {
     "repetition_penalty": (1,),
     "min_p": (0,),
     "min_tokens": (0,),
-    "tools": (),
-    "tool_choice": ("none", "auto"),
     "functions": (),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),

@@ -1,0 +1,50 @@
+"""From a conversation or a text to the tokens of one prompt."""
+
+from collections.abc import Sequence
+
+from kvikk.engine.loading import LoadedEngine
+from kvikk.server.question import Prompt
+from kvikk.server.threads import run_beside_loop_if
+from kvikk.text.chat import require_chat_template
+from kvikk.text.places import place_parts
+from kvikk.wire.conversation import Message, named_texts
+from kvikk.wire.tools import Tool
+
+# Longer texts are tokenised beside the event loop, which would otherwise stand still for them.
+_LONG_TEXT_CHARACTERS = 8192
+
+
+class PromptMaker:
+    """Makes prompts for one model, which errors call ``model_id``."""
+
+    def __init__(self, loaded: LoadedEngine, model_id: str) -> None:
+        self._tokenizer = loaded.tokenizer
+        self._chat_template = loaded.chat_template
+        self._model_id = model_id
+
+    async def of_chat(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), parameter: str = "messages"
+    ) -> Prompt:
+        """The prompt that the model's template makes of a conversation.
+
+        Raises RequestError if there is no template, or if it refuses.
+        """
+        template = require_chat_template(self._chat_template, self._model_id)
+        plain = [message.for_template() for message in messages]
+        plain_tools = [tool.to_json() for tool in tools]
+        length = sum(len(piece.text) for message in messages for piece in message.texts)
+
+        def tokenize() -> Prompt:
+            rendered = template.render(plain, tools=plain_tools or None)
+            parts = place_parts(rendered, named_texts(messages))
+            return Prompt(self._tokenizer.encode(rendered, add_bos=False), parameter, parts)
+
+        return await run_beside_loop_if(length > _LONG_TEXT_CHARACTERS or bool(tools), tokenize)
+
+    async def of_text(self, text: str) -> Prompt:
+        """The prompt that a plain text is."""
+
+        def tokenize() -> Prompt:
+            return Prompt(self._tokenizer.encode(text), "prompt")
+
+        return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
