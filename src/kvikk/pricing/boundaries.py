@@ -51,21 +51,6 @@ def plan(caching: Caching, prompt: ProviderPrompt) -> Plan:
             return _units(caching, scheme, prompt)
 
 
-def marked(prompt: ProviderPrompt) -> dict[int, str]:
-    """The ``ttl`` as sent of each marked position, the automatic marker on the last one included.
-
-    It goes nowhere where there is no position to carry it.
-    """
-    found = {
-        index: position.marker.ttl
-        for index, position in enumerate(prompt.positions)
-        if position.marker is not None
-    }
-    if prompt.automatic is not None and prompt.positions:
-        found.setdefault(len(prompt.positions) - 1, prompt.automatic.ttl)
-    return found
-
-
 def steps_back(positions: tuple[Position, ...], marker: int) -> Iterator[tuple[int, int]]:
     """From a marker backwards: each position's index, and how many positions that is, from 1.
 
@@ -176,7 +161,9 @@ def _implicit_ends(positions: tuple[Position, ...]) -> Iterator[int]:
 
 def _breakpoints(caching: Caching, scheme: Breakpoints, prompt: ProviderPrompt) -> Plan:
     ends = _Ends(caching, prompt)
-    markers = marked(prompt)
+    markers = [
+        index for index, position in enumerate(prompt.positions) if position.marker is not None
+    ]
     within: set[int] = set()
     for marker in markers:
         within |= {
@@ -184,12 +171,11 @@ def _breakpoints(caching: Caching, scheme: Breakpoints, prompt: ProviderPrompt) 
             for index, counted in steps_back(prompt.positions, marker)
             if counted <= scheme.lookback
         }
-    last = max(markers, default=-1)
-    beyond = set(range(last + 1)) - within
-    writable = ends.enough(sorted(markers))
+    beyond = set(range(max(markers, default=-1) + 1)) - within
+    writable = ends.enough(markers)
     return Plan(
         tuple(ends.point(index) for index in ends.enough(sorted(within))),
-        tuple(ends.point(index, markers[index]) for index in writable),
+        tuple(ends.point(index, _ttl(prompt.positions[index])) for index in writable),
         tuple(ends.point(index) for index in ends.enough(sorted(beyond))),
         below_minimum=bool(markers) and not writable,
     )

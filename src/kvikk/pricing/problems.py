@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvikk.pricing.boundaries import marked
 from kvikk.pricing.caching import Breakpoints, Caching
 from kvikk.pricing.prompt import ProviderPrompt
 
@@ -28,15 +27,12 @@ def problems(caching: Caching, prompt: ProviderPrompt) -> tuple[Problem, ...]:
 
 
 def _markers(prompt: ProviderPrompt) -> list[tuple[str, str]]:
-    """Path and ``ttl`` of each marker in rendering order, the automatic one last."""
-    found = [
+    """Path and ``ttl`` of each marker in rendering order."""
+    return [
         (position.marker.path or position.path, position.marker.ttl)
         for position in prompt.positions
         if position.marker is not None
     ]
-    if prompt.automatic is not None:
-        found.append((prompt.automatic.path, prompt.automatic.ttl))
-    return found
 
 
 def _unknown_lifetimes(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
@@ -64,7 +60,6 @@ def _order(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
 def _number(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
     assert isinstance(caching.scheme, Breakpoints)
     most = caching.scheme.most_markers
-    # An automatic marker on a piece that is marked already takes no slot of its own.
-    paths = [path for path, _ in _markers(prompt)][: len(marked(prompt))]
+    paths = [path for path, _ in _markers(prompt)]
     for path in paths[most:]:
-        yield Problem(path, f"at most {most} markers, found {len(paths)}")
+        yield Problem(path, f"at most {most} blocks with cache_control, found {len(paths)}")

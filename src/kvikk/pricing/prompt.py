@@ -50,9 +50,9 @@ class ProviderPrompt:
 
     ``num_tokens`` counts the whole prompt, also what follows the last position. ``account`` is who
     shares a cache with whom (organisation, workspace, tenant); ``parameters`` are values of the
-    body by name, as sent. ``automatic`` is a marker for the whole request, ``explicit`` says that
-    only markers count, ``lifetime`` names the one asked for. ``digest_at`` names the first so many
-    tokens, for caches whose boundaries lie inside pieces; without it those lie at positions only.
+    body by name, as sent. ``explicit`` says that only markers count; a marker for the whole request
+    is one on its last position. ``lifetime`` names the one asked for. ``digest_at`` names the first
+    so many tokens, for caches whose boundaries lie inside pieces; without it a piece is one.
     """
 
     positions: tuple[Position, ...]
@@ -61,7 +61,6 @@ class ProviderPrompt:
     model: str = ""
     cache_key: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    automatic: Marker | None = None
     explicit: bool = False
     lifetime: str = ""
     digest_at: Callable[[int], bytes] | None = None
