@@ -16,6 +16,8 @@ from kvikk.text.volatile import ValueKind, difference, kind_of
         ("time", "9:15 PM", "9:16 PM"),
         ("time", "1764460800", "1764460862"),
         ("time", "1764460800123", "1764460862456"),
+        ("time", "3 pm", "11 AM"),
+        ("time", "morning", "late evening"),
         ("date", "2026-11-29", "2026-11-30"),
         ("date", "29/11/2026", "30/11/2026"),
         ("date", "November 29, 2026", "December 1, 2026"),
@@ -28,6 +30,7 @@ from kvikk.text.volatile import ValueKind, difference, kind_of
         ("path", "C:\\Users\\Ann", "C:\\Users\\Bob"),
         ("random identifier", "req_8f3kd92ms", "req_1x77fj2ka"),
         ("random identifier", "a3f5c2e19b", "77e0d1c4aa"),
+        ("random identifier", "a41f0", "7de93"),
         ("user name", "ann@example.org", "bob@example.org"),
         ("value", "concise", "thorough"),
         ("value", "handbook", "Handbuch"),
@@ -44,6 +47,28 @@ def test_a_value_is_of_the_kind_that_both_look_like(kind: str, value: str, other
 def test_a_word_behind_a_greeting_or_a_label_is_a_user_name(before: str) -> None:
     assert kind_of("Ann Lee", "Bob", before) is ValueKind.USER_NAME
     assert kind_of("Ann Lee", "Bob", "The capital of ") is ValueKind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "other", "after"),
+    [
+        ("bought a bike (", "41", "44", " minutes ago)"),
+        ("- dentist, ", "2 hours", "3 hours", " ago\n"),
+        ("- dentist, ", "yesterday", "2 days ago", "\n"),
+        ("the file is ", "5", "6", " days old."),
+        ("System uptime: ", "3h 12m", "3h 14m", "\n"),
+        ("due ", "in 5 minutes", "in 2 minutes", ". "),
+    ],
+)
+def test_how_long_ago_something_was_is_no_counter(
+    before: str, value: str, other: str, after: str
+) -> None:
+    assert difference(before, value, other, after).kind is ValueKind.AGE
+
+
+def test_a_number_of_something_else_is_no_age() -> None:
+    assert difference("There are ", "41", "44", " minutes in it").kind is ValueKind.COUNTER
+    assert difference("Step ", "3", "4", " of 9").kind is ValueKind.COUNTER
 
 
 def test_values_cut_by_tokens_grow_to_whole_words() -> None:

@@ -20,6 +20,7 @@ _AROUND_TOKENS = 24
 _ADVICE = {
     ValueKind.TIME: "move the clock below what stays the same, or round it to the day",
     ValueKind.DATE: "move the date below what stays the same; it changes once a day",
+    ValueKind.AGE: "say when it was instead of how long ago; that does not change",
     ValueKind.UUID: "move the identifier below what stays the same, or leave it out",
     ValueKind.IDENTIFIER: "move the identifier below what stays the same, or leave it out",
     ValueKind.COUNTER: "move the number below what stays the same, or leave it out",

@@ -16,6 +16,7 @@ class ValueKind(StrEnum):
     TIME = "time"
     DATE = "date"
     UUID = "UUID"
+    AGE = "relative time"
     COUNTER = "counter"
     PATH = "path"
     IDENTIFIER = "random identifier"
@@ -35,6 +36,24 @@ class Difference:
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(:\d\d(\.\d+)?)?\s?(Z|[+-]\d\d:?\d\d|[AaPp]\.?[Mm]\.?)?"
 )
+_CLOCK_WORD = re.compile(
+    r"\d{1,2}\s?[ap]\.?m\.?|(early |late |mid-?)?(morning|noon|afternoon|evening|night|midnight)",
+    re.IGNORECASE,
+)
+_UNIT = r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?|months?|years?)"
+_COUNTED = rf"(an?|one|two|\d[\d.,]*)[\s-]?{_UNIT}(,?\s?(and\s)?\d+[\s-]?{_UNIT})*"
+# "41 minutes ago", "3 days old", "yesterday": true for a moment only, like a clock.
+_AGE = re.compile(
+    rf"(about |almost |over |~)?{_COUNTED}\s(ago|old|left|remaining|later|earlier|elapsed|so far)\b"
+    r"|(just now|moments ago|yesterday|today|tomorrow|last (week|month|year|night))\b"
+    rf"|in {_COUNTED}\b",
+    re.IGNORECASE,
+)
+_AGED_BEFORE = re.compile(
+    r"\b(uptime|aged?|idle|elapsed|running|waiting|up|seen|online)( time)?( for| since)?\W{0,3}$",
+    re.IGNORECASE,
+)
+_LENGTH = re.compile(rf"{_COUNTED}\b", re.IGNORECASE)
 # Seconds, milliseconds or more since 1970, in any year of this century's first half.
 _UNIX_TIME = re.compile(r"[12]\d{9}(\.\d+|\d{3}|\d{6}|\d{9})?")
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -55,7 +74,9 @@ _NAMED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 # Letters, digits and what tokens and digests are joined with.
-_IDENTIFIER = re.compile(r"[\w-]{6,}={0,2}")
+_IDENTIFIER = re.compile(r"[\w-]{5,}={0,2}")
+# As much of the text behind a number as may say that it is an age.
+_MOST_OF_AN_AGE = 40
 _EDGES = " \t\r\n\"'`()[]{}<>,;|=*"
 
 
@@ -69,6 +90,9 @@ def difference(before: str, value: str, other: str, after: str) -> Difference:
     tail = after[: _first_edge(after)]
     ours, theirs = (f"{head}{one}{tail}".strip(_EDGES).rstrip(".!?:") for one in (value, other))
     lead = before[: len(before) - len(head)]
+    rest = after[len(tail) :][:_MOST_OF_AN_AGE]
+    if _is_age(f"{ours}{rest}", lead) and _is_age(f"{theirs}{rest}", lead):
+        return Difference(ours, theirs, ValueKind.AGE)
     return Difference(ours, theirs, kind_of(ours, theirs, lead))
 
 
@@ -80,7 +104,7 @@ def kind_of(value: str, other: str, before: str = "") -> ValueKind:
 
     if both(_UUID):
         return ValueKind.UUID
-    if both(_TIME) or both(_UNIX_TIME):
+    if both(_TIME) or both(_UNIX_TIME) or both(_CLOCK_WORD):
         return ValueKind.TIME
     if both(_DATE):
         return ValueKind.DATE
@@ -103,6 +127,11 @@ def kind_of(value: str, other: str, before: str = "") -> ValueKind:
         if pattern.search(value) and pattern.search(other) and len(value) <= 64:
             return kind
     return ValueKind.OTHER
+
+
+def _is_age(text: str, before: str) -> bool:
+    """Whether a text begins with how long ago something was, or how long it took."""
+    return bool(_AGE.match(text) or (_AGED_BEFORE.search(before) and _LENGTH.match(text)))
 
 
 def _is_random(text: str) -> bool:
