@@ -16,40 +16,23 @@ A sequence's positions, for block_size 4:
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
-from kvikk.cache.blocks import BlockCopy, Usage
+from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
-from kvikk.cache.pool import BlockPool
-from kvikk.cache.prefix import longest_prefix, reach_blocks
+from kvikk.cache.prefix import longest_prefix
 from kvikk.cache.records import FreeResult, GroupSpec, Match, OutOfBlocks, ResetResult
-from kvikk.shapes.blocks import most_blocks
-
-NOT_HELD = -1
-"""A block table's entry below the window: given back, never read or written again."""
+from kvikk.cache.state import NOT_HELD, CachedSequence, CacheState
 
 
-@dataclass(slots=True)
-class _Sequence:
-    """One live sequence. ``tables`` and ``first_held`` have an entry a group."""
-
-    tables: list["array[int]"]
-    first_held: list[int]  # entries of the table below this are NOT_HELD
-    num_tokens: int  # positions with room
-    num_computed: int  # positions committed
-    num_published: int  # leading blocks whose keys are out
-    last_key: bytes | None  # the key of the last of those
-    promised: tuple[bytes, ...]  # the prompt's keys that this sequence was opened to compute
-    publishes: bool  # False since a reset, or without prefix caching
-
-
-class CacheManager:
+class CacheManager(CacheState):
     """Block tables, prefix index and eviction over one pool a group.
 
     Every method either does all it says or raises and changes nothing. Misuse (an unknown sequence,
     a stale match) is a KeyError or ValueError; only OutOfBlocks is part of normal life.
-    ``on_event`` is called after the change it tells of. One thread owns a manager.
+    ``on_event`` is called after the change it tells of; ``on_evict``, with group, key and block,
+    while a block that was cached is given away, and before anybody writes to it. One thread owns a
+    manager.
     """
 
     def __init__(
@@ -59,19 +42,11 @@ class CacheManager:
         *,
         prefix_caching: bool = True,
         on_event: Callable[[Event], None] | None = None,
+        on_evict: Callable[[int, bytes, int], None] | None = None,
     ) -> None:
-        if block_size < 1:
-            raise ValueError(f"a block holds at least one token, not {block_size}")
-        self.groups = tuple(groups)
-        self.block_size = block_size
-        self.prefix_caching = prefix_caching
+        super().__init__(groups, block_size, prefix_caching)
         self._on_event = on_event
-        self._pools = [BlockPool(group.num_blocks) for group in groups]
-        self._reach = [reach_blocks(group.window_tokens, block_size) for group in groups]
-        self._sequences: dict[int, _Sequence] = {}
-        # Keys that live sequences were opened to compute, and which ones, the first to say so in
-        # front: never a hit, but worth a wait.
-        self._pending: dict[bytes, list[int]] = {}
+        self._on_evict = on_evict
         self._unsent: list[Event] = []
 
     def match(self, keys: Sequence[bytes], num_tokens: int) -> Match:
@@ -99,11 +74,6 @@ class CacheManager:
             keys=tuple(keys[: num_tokens // self.block_size]),
         )
 
-    def computing(self, key: bytes, besides: int) -> int | None:
-        """A live sequence other than ``besides`` that was opened to compute this key."""
-        owners = self._pending.get(key, ())
-        return next((owner for owner in owners if owner != besides), None)
-
     def allocate(self, sequence_id: int, match: Match, num_tokens: int) -> None:
         """Open a sequence on a match: share the hit's blocks, make room for ``num_tokens`` more.
 
@@ -116,7 +86,7 @@ class CacheManager:
             raise ValueError("a sequence opens with at least one position to compute")
         hit = match.num_tokens // self.block_size
         fresh = self._num_blocks(num_tokens)
-        first_held = [0 if reach is None else max(0, hit - reach) for reach in self._reach]
+        first_held = self._first_needed(hit)
         try:
             shared = [
                 [pool.index[key] for key in match.keys[first:hit]]
@@ -133,7 +103,7 @@ class CacheManager:
         for pool, blocks in zip(self._pools, shared, strict=True):
             pool.acquire(blocks)
         new = self._take(sequence_id, [fresh] * len(self._pools))
-        self._sequences[sequence_id] = _Sequence(
+        self._sequences[sequence_id] = CachedSequence(
             tables=[
                 array("i", [NOT_HELD] * first + blocks + taken)
                 for first, blocks, taken in zip(first_held, shared, new, strict=True)
@@ -149,6 +119,73 @@ class CacheManager:
         for key in match.keys[hit:]:
             self._pending.setdefault(key, []).append(sequence_id)
         self._send()
+
+    def missing(self, keys: Sequence[bytes], num_blocks: int) -> set[tuple[int, bytes]]:
+        """By group and key, what a hit of ``num_blocks`` needs and no pool has."""
+        return {
+            (group, key)
+            for group, (pool, first) in enumerate(
+                zip(self._pools, self._first_needed(num_blocks), strict=True)
+            )
+            for key in keys[first:num_blocks]
+            if key not in pool.index
+        }
+
+    def restore(
+        self, sequence_id: int, keys: Sequence[bytes], num_blocks: int
+    ) -> dict[tuple[int, bytes], int]:
+        """Open a sequence on its first ``num_blocks`` blocks, of which pools lack some.
+
+        Returns the blocks to fill with what is ``missing``, by group and key. Once they are filled,
+        ``commit`` publishes them; until then they are pending, as if they were being computed.
+        Raises OutOfBlocks, and ValueError for a sequence that is open already.
+        """
+        if sequence_id in self._sequences:
+            raise ValueError(f"sequence {sequence_id} is open already")
+        first_held = self._first_needed(num_blocks)
+        held: list[dict[int, int]] = []  # a group: block by place in the table
+        for pool, first in zip(self._pools, first_held, strict=True):
+            blocks = ((place, pool.index.get(keys[place])) for place in range(first, num_blocks))
+            held.append({place: block for place, block in blocks if block is not None})
+        fresh = [
+            num_blocks - first - len(there) for first, there in zip(first_held, held, strict=True)
+        ]
+        for group, (pool, there) in enumerate(zip(self._pools, held, strict=True)):
+            idle = sum(pool.references[block] == 0 for block in there.values())
+            if fresh[group] > pool.num_available - idle:
+                raise OutOfBlocks(group, fresh[group], pool.num_available - idle)
+
+        for pool, there in zip(self._pools, held, strict=True):
+            pool.acquire(there.values())
+        tables: list[array[int]] = []
+        to_fill: dict[tuple[int, bytes], int] = {}
+        for group, blocks in enumerate(self._take(sequence_id, fresh)):
+            new = iter(blocks)
+            table = array("i", [NOT_HELD]) * first_held[group]
+            for place in range(first_held[group], num_blocks):
+                if place not in held[group]:
+                    to_fill[group, keys[place]] = held[group][place] = next(new)
+                table.append(held[group][place])
+            tables.append(table)
+        promised = tuple(dict.fromkeys(key for _, key in to_fill))
+        self._sequences[sequence_id] = CachedSequence(
+            tables=tables,
+            first_held=first_held,
+            num_tokens=num_blocks * self.block_size,
+            num_computed=0,
+            num_published=0,
+            last_key=None,
+            promised=promised,
+            publishes=self.prefix_caching,
+        )
+        for key in promised:
+            self._pending.setdefault(key, []).append(sequence_id)
+        self._send()
+        return to_fill
+
+    def _first_needed(self, num_blocks: int) -> list[int]:
+        """Of each group the first block that a hit of ``num_blocks`` needs."""
+        return [0 if reach is None else max(0, num_blocks - reach) for reach in self._reach]
 
     def append(self, sequence_id: int, num_tokens: int) -> tuple[BlockCopy, ...]:
         """Make room for ``num_tokens`` more positions. Raises OutOfBlocks.
@@ -223,7 +260,7 @@ class CacheManager:
             raise ValueError(f"sequence {parent_id} is being computed: fork it between steps")
         for pool, table, first in zip(self._pools, parent.tables, parent.first_held, strict=True):
             pool.acquire(table[first:])
-        self._sequences[child_id] = _Sequence(
+        self._sequences[child_id] = CachedSequence(
             tables=[table[:] for table in parent.tables],
             first_held=parent.first_held[:],
             num_tokens=parent.num_tokens,
@@ -270,67 +307,6 @@ class CacheManager:
         self._send()
         return ResetResult(dropped, self.usage().live_blocks, tuple(self._sequences))
 
-    def block_table(self, sequence_id: int, group: int) -> "array[int]":
-        """The sequence's physical blocks in one group, NOT_HELD (-1) where given back.
-
-        The manager's own int32 array, not a copy: copy it into a batch at once
-        (``row[:len(table)] = table`` is one memcpy in numpy), and do not change or keep it.
-        """
-        return self._sequences[sequence_id].tables[group]
-
-    def sole_blocks(self, sequence_id: int) -> tuple[int, ...]:
-        """Blocks a group that only this sequence uses: what freeing it would make available now."""
-        sequence = self._sequences[sequence_id]
-        return tuple(
-            sum(pool.references[block] == 1 for block in islice(table, first, None))
-            for pool, table, first in zip(
-                self._pools, sequence.tables, sequence.first_held, strict=True
-            )
-        )
-
-    def can_ever_fit(self, num_tokens: int, max_chunk_tokens: int) -> bool:
-        """Whether a sequence of that length fits with all pools to itself.
-
-        It is computed in chunks of at most ``max_chunk_tokens``.
-        """
-        return all(
-            most_blocks(num_tokens, spec.window_tokens, self.block_size, max_chunk_tokens)
-            <= spec.num_blocks
-            for spec in self.groups
-        )
-
-    def usage_by_group(self) -> tuple[Usage, ...]:
-        """Live, cached and empty blocks of each group."""
-        return tuple(pool.usage() for pool in self._pools)
-
-    def usage(self) -> Usage:
-        """Live, cached and empty blocks of all groups together."""
-        return sum(self.usage_by_group(), Usage(0, 0, 0, 0))
-
-    def states_by_group(self) -> tuple[bytes, ...]:
-        """The ``BlockState`` of every block of each group, a byte each."""
-        return tuple(pool.states() for pool in self._pools)
-
-    def check(self) -> None:
-        """Recount everything, O(blocks): AssertionError where an invariant does not hold."""
-        for group, (pool, spec) in enumerate(zip(self._pools, self.groups, strict=True)):
-            references: dict[int, int] = {}
-            for sequence in self._sequences.values():
-                table, first = sequence.tables[group], sequence.first_held[group]
-                assert len(table) == self._num_blocks(sequence.num_tokens)
-                assert all(block == NOT_HELD for block in table[:first])
-                for block in table[first:]:
-                    references[block] = references.get(block, 0) + 1
-            pool.check(references, ancestors_stay=spec.window_tokens is None)
-        for key, owners in self._pending.items():
-            assert owners, "pending on nobody"
-            for owner in owners:
-                assert key in self._sequences[owner].promised
-                assert self._sequences[owner].publishes, "pending on who publishes nothing"
-
-    def _num_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
-
     def _take(self, sequence_id: int, counts: Sequence[int]) -> list[list[int]]:
         """``counts`` blocks of each group, evicting what must go.
 
@@ -342,17 +318,24 @@ class CacheManager:
         removed: list[list[bytes]] = [[] for _ in self._pools]
         for group in sorted(range(len(taken)), key=lambda group: self._reach[group] is not None):
             taken[group], evicted = self._pools[group].take(counts[group])
-            removed[group] += evicted
-            if self._reach[group] is None:
-                for other, pool in enumerate(self._pools):
-                    if other != group:
-                        removed[other] += [key for key in evicted if pool.drop(key)]
+            for key, block in evicted:
+                self._evict(group, key, block, removed)
+                if self._reach[group] is None:
+                    for other, pool in enumerate(self._pools):
+                        dropped = None if other == group else pool.drop(key)
+                        if dropped is not None:
+                            self._evict(other, key, dropped, removed)
         self._unsent += [
             BlockRemoved(tuple(keys), group, sequence_id)
             for group, keys in enumerate(removed)
             if keys
         ]
         return taken
+
+    def _evict(self, group: int, key: bytes, block: int, removed: list[list[bytes]]) -> None:
+        removed[group].append(key)
+        if self._on_evict is not None:
+            self._on_evict(group, key, block)
 
     def _publish(self, sequence_id: int, keys: Sequence[bytes], stop: int) -> None:
         """Put the sequence's next blocks, up to ``stop``, into the index of every group."""
@@ -388,7 +371,7 @@ class CacheManager:
         sequence.num_published = stop
         sequence.last_key = keys[stop - 1]
 
-    def _give_back(self, sequence: _Sequence, group: int, first_held: int) -> None:
+    def _give_back(self, sequence: CachedSequence, group: int, first_held: int) -> None:
         table, first = sequence.tables[group], sequence.first_held[group]
         if first_held > first:
             self._pools[group].release(reversed(table[first:first_held]))

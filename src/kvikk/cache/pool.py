@@ -62,8 +62,8 @@ class BlockPool:
         states[references > 1] = BlockState.SHARED
         return states.tobytes()
 
-    def take(self, count: int) -> tuple[list[int], list[bytes]]:
-        """Give ``count`` blocks one reference each; return them and the keys evicted for them.
+    def take(self, count: int) -> tuple[list[int], list[tuple[bytes, int]]]:
+        """Give ``count`` blocks one reference each; return them, and what was evicted for them.
 
         At most ``num_available`` may be asked for.
         """
@@ -74,7 +74,7 @@ class BlockPool:
         for _ in range(count - from_empty):
             block = self._newer[self.num_blocks]
             self._unlink(block)
-            evicted.append(self._forget(block))
+            evicted.append((self._forget(block), block))
             blocks.append(block)
         for block in blocks:
             self.references[block] = 1
@@ -105,16 +105,16 @@ class BlockPool:
         self._keys[block] = key
         self._parent_keys[block] = parent_key
 
-    def drop(self, key: bytes) -> bool:
-        """Make this key's block, which has no user, empty. False if there is none."""
+    def drop(self, key: bytes) -> int | None:
+        """Make this key's block, which has no user, empty. None if there is none."""
         block = self.index.get(key)
         if block is None:
-            return False
+            return None
         assert self.references[block] == 0
         self._unlink(block)
         self._forget(block)
         self._empty.append(block)
-        return True
+        return block
 
     def clear(self) -> int:
         """Forget every key; live blocks stay live. Returns how many cached blocks became empty."""
