@@ -177,6 +177,13 @@ def test_answers_over_the_time_to_drain_are_cut_off_and_so_they_are_by_a_second_
         assert live.process.wait(timeout=20) == 0
 
 
+def test_a_server_whose_log_nobody_reads_any_more_still_ends() -> None:
+    with start(ServerOptions(EngineOptions(threads=1, kv_memory_bytes=64 << 20), port=0)) as live:
+        live.process.stderr.close()
+        live.process.send_signal(signal.SIGTERM)
+        live.process.wait(timeout=20)
+
+
 def test_an_address_in_use_is_one_clear_line_before_any_loading(server):
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(ModelError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: .*--port"):

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import sys
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -88,10 +89,12 @@ class DrainingServer(uvicorn.Server):
     async def _drain_and_exit(self) -> None:
         worker = self._service.worker
         _say("draining: new requests are refused, running answers finish")
-        if not await asyncio.to_thread(worker.drain, self._options.drain_s):
-            _say(f"answers still running after {self._options.drain_s:g} s are cut off")
-        await asyncio.to_thread(worker.stop)
-        self.should_exit = True
+        try:
+            if not await asyncio.to_thread(worker.drain, self._options.drain_s):
+                _say(f"answers still running after {self._options.drain_s:g} s are cut off")
+            await asyncio.to_thread(worker.stop)
+        finally:
+            self.should_exit = True
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -116,4 +119,5 @@ def _is_loopback(listener: socket.socket) -> bool:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # whoever read it is gone; that is no reason to stop, or not to
+        print(text, file=sys.stderr, flush=True)
