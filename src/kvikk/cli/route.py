@@ -1,0 +1,153 @@
+"""``kvikk route``: the router."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def route(
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A replica, e.g. http://10.0.0.7:8000; repeat for more."),
+    ] = None,
+    replicas_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Replicas, a URL a line; read again when it changes."),
+    ] = None,
+    replica_dns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", help="A URL whose host's addresses are replicas; resolved every 5 s."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8080,
+    policy: Annotated[str, typer.Option(help="How a replica is chosen.")] = "least_requests",
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="KVIKK_ROUTER_API_KEYS",
+            help="A key that requests must bear. With several, each is a tenant of its own.",
+        ),
+    ] = None,
+    admin_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KVIKK_ROUTER_ADMIN_KEY", help="The key for admin calls; none: no such calls."
+        ),
+    ] = None,
+    replica_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KVIKK_ROUTER_REPLICA_KEY",
+            help="Sent to replicas instead of the caller's key, and with checks.",
+        ),
+    ] = None,
+    tenant_concurrency: Annotated[
+        int, typer.Option(min=0, help="Requests of one key at once; 0: any number.")
+    ] = 0,
+    tenant_rate: Annotated[
+        float, typer.Option(min=0, help="Requests of one key a second; 0: any number.")
+    ] = 0.0,
+    tenant_burst: Annotated[
+        int, typer.Option(min=0, help="Requests that may come at once under --tenant-rate.")
+    ] = 0,
+    replica_concurrency: Annotated[
+        int, typer.Option(min=0, help="Requests at one replica at once; more wait here.")
+    ] = 0,
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Requests that wait here; more get a 429.")
+    ] = 1024,
+    queue_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Longest wait here; then 503.")
+    ] = 30.0,
+    max_body: Annotated[
+        str, typer.Option(metavar="SIZE", help="Largest request body; a larger one gets a 413.")
+    ] = "32MiB",
+    retries: Annotated[
+        int,
+        typer.Option(min=0, help="Further replicas to send a request to, before its first byte."),
+    ] = 2,
+    connect_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For a connection to a replica.")
+    ] = 5.0,
+    first_byte_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="From sending a request to its first byte.")
+    ] = 600.0,
+    idle_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Longest pause within an answer.")
+    ] = 300.0,
+    total_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For a whole answer; 0: any time.")
+    ] = 3600.0,
+    health_interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Between two checks of a replica.")
+    ] = 2.0,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificates to trust for https replicas."),
+    ] = None,
+    access_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append a JSON line a request; - is standard error."),
+    ] = None,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PREFIX", help="Pass on paths that begin so, beside the APIs' own; repeatable."
+        ),
+    ] = None,
+    drain: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
+    ] = 60.0,
+) -> None:
+    """Route requests to replicas of any OpenAI- or Anthropic-compatible server.
+
+    Bytes go through as they came, streams without a pause; a client that leaves stops the work; a
+    replica that fails is left alone, and what it had not begun to answer goes to another.
+
+    For example, two replicas on this machine:
+
+        kvikk route --replica http://127.0.0.1:8001 --replica http://127.0.0.1:8002
+
+    and a fleet behind a name, with keys from the environment and admin calls:
+
+        KVIKK_ROUTER_ADMIN_KEY=… kvikk route --host 0.0.0.0 --replica-dns http://engines:8000
+    """
+    from kvikk.errors import RequestError
+    from kvikk.router.policies import POLICIES
+    from kvikk.router.proxy.blind import BlindPlacement
+    from kvikk.router.proxy.keys import TenantLimits
+    from kvikk.router.proxy.options import RouterOptions
+    from kvikk.router.proxy.serve import run_router
+    from kvikk.shapes.quantities import parse_bytes
+
+    options = RouterOptions(
+        replicas=tuple(replica or ()),
+        replicas_file=replicas_file,
+        replicas_dns=tuple(replica_dns or ()),
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or ()),
+        admin_key=admin_key,
+        replica_key=replica_key,
+        limits=TenantLimits(tenant_concurrency, tenant_rate, tenant_burst),
+        replica_concurrency=replica_concurrency,
+        max_queue=max_queue,
+        queue_timeout_s=queue_timeout,
+        max_body_bytes=parse_bytes(max_body),
+        retries=retries,
+        connect_timeout_s=connect_timeout,
+        first_byte_timeout_s=first_byte_timeout,
+        idle_timeout_s=idle_timeout,
+        total_timeout_s=total_timeout,
+        health_interval_s=health_interval,
+        drain_s=drain,
+        ca_file=ca_file,
+        access_log=access_log,
+        forward=tuple(forward or ()),
+    )
+    if policy not in POLICIES:
+        raise RequestError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}", "policy")
+    run_router(options, BlindPlacement(POLICIES[policy]))

@@ -1,0 +1,258 @@
+"""Everything a request meets on its way, held together: one per router process."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from kvikk.router.proxy.access_log import AccessLog
+from kvikk.router.proxy.client import ClientConnection
+from kvikk.router.proxy.exchange import Exchange
+from kvikk.router.proxy.fleet import Fleet
+from kvikk.router.proxy.health import HealthChecks
+from kvikk.router.proxy.keys import Keys
+from kvikk.router.proxy.local import LocalRoutes
+from kvikk.router.proxy.messages import RefusalError, answer
+from kvikk.router.proxy.metrics import Histogram, family, histogram_family
+from kvikk.router.proxy.options import RouterOptions
+from kvikk.router.proxy.placement import Placement
+from kvikk.router.proxy.queue import WaitingQueue
+from kvikk.router.proxy.request import ClientRequest
+from kvikk.router.proxy.usage import UsageReader
+
+_TICK_S = 0.1
+
+
+class Gateway:
+    """The state of a router. Connections, exchanges and routes call it; it has no sockets."""
+
+    def __init__(
+        self, options: RouterOptions, fleet: Fleet, placement: Placement, prefix: str
+    ) -> None:
+        self.options = options
+        self.fleet = fleet
+        self.placement = placement
+        self.keys = Keys(options.api_keys, options.limits, options.admin_key)
+        self.replica_key = None if options.replica_key is None else options.replica_key.encode()
+        self.passes_keys = not options.api_keys and options.replica_key is None
+        self.waiting = WaitingQueue(options.max_queue)
+        self.health = HealthChecks(fleet, options.health_interval_s, self.replica_key)
+        self.local = LocalRoutes(self)
+        self.is_draining = False
+        self.counts: Counter[str] = Counter()
+        self._log = AccessLog(options.access_log)
+        self._id_prefix = prefix
+        self._clients: set[ClientConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._statuses: Counter[tuple[str, int]] = Counter()
+        self._first_bytes: dict[str, Histogram] = {}
+        self._wholes: dict[str, Histogram] = {}
+        fleet.on_change = self.wake
+        fleet.on_join = self.health.begin
+
+    # Connections.
+
+    def joined(self, client: ClientConnection) -> None:
+        """A client has connected."""
+        self._clients.add(client)
+
+    def left(self, client: ClientConnection) -> None:
+        """A client is gone."""
+        self._clients.discard(client)
+
+    # Requests.
+
+    def check_caller(self, request: ClientRequest) -> None:
+        """Before a body is read: who is it, and may it be asked? Raises RefusalError."""
+        if not request.id:
+            self.counts["requests"] += 1
+            request.id = f"{self._id_prefix}{self.counts['requests']:08x}"
+        if self.local.has(request.path):
+            self.local.check(request)
+            return
+        request.tenant = self.keys.tenant(request.by_name)
+        request.check_forwarded(self.options.forward)
+        if self.is_draining:
+            raise RefusalError(
+                503, "the router is going away", "draining", [(b"retry-after", b"1")]
+            )
+
+    def handle(self, client: ClientConnection, request: ClientRequest) -> None:
+        """A request is whole."""
+        if request.tenant is not None:
+            client.exchange = Exchange(self, client, request)
+            client.exchange.start()
+            return
+        try:
+            status, media_type, body = self.local.reply(request)
+        except RefusalError as refusal:
+            client.refuse(request, refusal)
+            return
+        is_head = request.method == b"HEAD"
+        closes = not request.keeps or self.is_draining
+        client.answer(request, answer(status, body, media_type, is_head=is_head, closes=closes))
+
+    def refused(self, request: ClientRequest, refusal: RefusalError) -> None:
+        """A request did not get as far as to be handled."""
+        self._statuses["none", refusal.status] += 1
+
+    def ended(self, exchange: Exchange, status: int, error: str, usage: UsageReader | None) -> None:
+        """An exchange is over, and its load given back."""
+        replica = "none" if exchange.replica is None else exchange.replica.id
+        self._statuses[replica, status] += 1
+        whole_s = time.monotonic() - exchange.request.arrived_s
+        if exchange.first_byte_s is not None:
+            _of(self._first_bytes, replica).observe(exchange.first_byte_s)
+            _of(self._wholes, replica).observe(whole_s)
+        if self._log.is_open:
+            self._log.write(
+                exchange, status, error, whole_s, None if usage is None else usage.reported
+            )
+        if len(self.waiting):
+            self.wake()
+
+    def wake(self) -> None:
+        """A replica may have become free: let those who wait have it."""
+        if len(self.waiting):
+            self.waiting.wake(self._can_go)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something beside."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self) -> None:
+        """Look at the time, again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_s = time.monotonic()
+            for replica in self.fleet:
+                replica.breaker.tick(now_s)
+                if not replica.view.eligible:
+                    self.fleet.update(replica)
+            for client in tuple(self._clients):
+                client.check(now_s)
+            self._log.flush()
+
+    async def drain(self, patience_s: float) -> bool:
+        """Take nothing new, and let running answers finish. Whether they all did in time."""
+        self.is_draining = True
+        for client in tuple(self._clients):
+            client.close_if_idle()
+        end_s = time.monotonic() + patience_s
+        while self._running and time.monotonic() < end_s:
+            await asyncio.sleep(0.05)
+        is_clean = not self._running
+        for client in tuple(self._clients):
+            client.transport.close()
+        return is_clean
+
+    async def close(self) -> None:
+        """Stop checks and close the log."""
+        await self.health.close()
+        self._log.close()
+
+    @property
+    def _running(self) -> int:
+        return sum(client.exchange is not None for client in self._clients)
+
+    def _can_go(self, model: str) -> bool:
+        return any(view.eligible for view in self.fleet.serving(model))
+
+    # Figures.
+
+    def exposition(self) -> str:
+        """All figures, in Prometheus' text format."""
+        return "\n".join((*self._lines(), self.placement.metrics().rstrip("\n"), "")).lstrip()
+
+    def _lines(self) -> Iterator[str]:
+        fleet = tuple(self.fleet)
+
+        def gauge(name: str, text: str, values: list[float]) -> Iterator[str]:
+            labels = ({"replica": one.id} for one in fleet)
+            return family(name, "gauge", text, zip(labels, values, strict=True))
+
+        views = [one.view for one in fleet]
+        yield from gauge(
+            "kvikk_router_replica_eligible",
+            "Whether a replica gets requests.",
+            [view.eligible for view in views],
+        )
+        yield from gauge(
+            "kvikk_router_replica_healthy",
+            "Whether its checks go well.",
+            [one.is_healthy for one in fleet],
+        )
+        yield from gauge(
+            "kvikk_router_replica_running_requests",
+            "Requests it has.",
+            [view.running_requests for view in views],
+        )
+        yield from gauge(
+            "kvikk_router_replica_running_tokens",
+            "Prompt tokens of these.",
+            [view.running_tokens for view in views],
+        )
+        yield from gauge(
+            "kvikk_router_replica_waiting_tokens",
+            "Prompt tokens it has yet to compute.",
+            [view.waiting_tokens for view in views],
+        )
+        yield from family(
+            "kvikk_router_replica_requests_total",
+            "counter",
+            "Requests sent to it.",
+            (({"replica": one.id}, one.requests) for one in fleet),
+        )
+        yield from family(
+            "kvikk_router_replica_errors_total",
+            "counter",
+            "Failures, by kind: connect, broken, timeout, or a status.",
+            (
+                ({"replica": one.id, "kind": kind}, count)
+                for one in fleet
+                for kind, count in sorted(one.errors.items())
+            ),
+        )
+        yield from family(
+            "kvikk_router_replica_restarts_total",
+            "counter",
+            "Times it came back as another process.",
+            (({"replica": one.id}, one.restarts) for one in fleet),
+        )
+        yield from family(
+            "kvikk_router_responses_total",
+            "counter",
+            "Answers given, by replica and status; 499: the client had gone.",
+            (
+                ({"replica": replica, "status": str(status)}, count)
+                for (replica, status), count in sorted(self._statuses.items())
+            ),
+        )
+        for name, kind, text, value in (
+            ("retries_total", "counter", "Attempts after the first.", self.counts["retries"]),
+            ("waiting_requests", "gauge", "Requests in the queue.", len(self.waiting)),
+            ("client_connections", "gauge", "Open connections.", len(self._clients)),
+        ):
+            yield from family(f"kvikk_router_{name}", kind, text, [({}, value)])
+        yield from family(
+            "kvikk_router_tenant_running_requests",
+            "gauge",
+            "Requests in progress, by API key.",
+            (({"tenant": one.name}, one.running) for one in self.keys.tenants),
+        )
+        for name, text, histograms in (
+            ("first_byte_seconds", "From a request to its answer's body.", self._first_bytes),
+            ("request_seconds", "From a request to its answer's end.", self._wholes),
+        ):
+            samples = [({"replica": one}, seen) for one, seen in sorted(histograms.items())]
+            yield from histogram_family(f"kvikk_router_{name}", text, samples)
+
+
+def _of(histograms: dict[str, Histogram], replica: str) -> Histogram:
+    found = histograms.get(replica)
+    if found is None:
+        found = histograms[replica] = Histogram()
+    return found

@@ -1,0 +1,86 @@
+"""One replica: where it is, whether it may be used, and what it has to do."""
+
+from collections import Counter
+
+from kvikk.router.proxy.breaker import Breaker
+from kvikk.router.proxy.pool import Pool
+from kvikk.router.records import ReplicaView
+
+
+class Replica:
+    """A replica of the fleet. Health is what checks say of it, load is what it was given.
+
+    ``models`` is None as long as nobody said what it serves; an empty set stands for anything.
+    ``source`` says who named it: ``command``, ``admin``, ``file`` or ``dns``.
+    """
+
+    def __init__(self, view: ReplicaView, pool: Pool, limit: int, source: str) -> None:
+        self.view = view
+        self.pool = pool
+        self.source = source
+        self.breaker = Breaker()
+        self.models: frozenset[str] | None = None
+        self.is_healthy = False
+        self.is_draining = False
+        self.problem = "not checked yet"
+        self.restarts = 0
+        self.requests = 0
+        self.errors: Counter[str] = Counter()
+        self._limit = limit
+        self.update()
+
+    @property
+    def id(self) -> str:
+        """Its name in headers, metrics and admin calls."""
+        return self.view.id
+
+    def update(self) -> None:
+        """Settle whether it is eligible, after anything that this depends on has changed."""
+        self.view.eligible = (
+            self.is_healthy
+            and not self.is_draining
+            and self.breaker.admits
+            and (self._limit == 0 or self.view.running_requests < self._limit)
+        )
+
+    def serves(self, model: str) -> bool:
+        """Whether a request for ``model`` ("" for one that names none) may go there."""
+        return self.models is not None and (not self.models or not model or model in self.models)
+
+
+class Load:
+    """What one request adds to a replica's load, from before it is sent until it has ended.
+
+    It belongs to whoever took it, and is given back to the very object it was taken from, once.
+    """
+
+    __slots__ = ("_computed_tokens", "_prompt_tokens", "_replica")
+
+    def __init__(self, replica: Replica, prompt_tokens: int, hit_tokens: int) -> None:
+        self._replica: Replica | None = replica
+        self._prompt_tokens = prompt_tokens
+        self._computed_tokens = max(prompt_tokens - hit_tokens, 0)
+        view = replica.view
+        view.running_requests += 1
+        view.running_tokens += prompt_tokens
+        view.waiting_tokens += self._computed_tokens
+        replica.requests += 1
+        replica.breaker.started()
+        replica.update()
+
+    def first_token(self) -> None:
+        """The prompt has been computed."""
+        if self._replica is not None:
+            self._replica.view.waiting_tokens -= self._computed_tokens
+            self._computed_tokens = 0
+
+    def release(self) -> None:
+        """The request has ended, however."""
+        self.first_token()
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            view = replica.view
+            view.running_requests -= 1
+            view.running_tokens -= self._prompt_tokens
+            replica.breaker.undecided()
+            replica.update()

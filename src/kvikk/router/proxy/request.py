@@ -1,0 +1,118 @@
+"""One request as it came from a client, and its head as it goes on to a replica."""
+
+import re
+
+from kvikk.router.proxy.keys import Tenant
+from kvikk.router.proxy.messages import HOP_BY_HOP, Header, RefusalError, connection_named
+
+# Beside these, what a server has under other paths is for those who run it.
+_FORWARDED = ("/v1/",)
+_FORWARDED_WHOLE = frozenset(
+    ("/tokenize", "/detokenize", "/score", "/rerank", "/pooling", "/classify", "/generate")
+)
+_NOT_FORWARDED = ("/v1/kvikk/", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+_METHODS = frozenset((b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"))
+# Spellings that a server may take for another path than we do.
+_ODD_PATH = re.compile(rb"[%\\;]|//|/\.")
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+VIA = b"1.1 kvikk"
+
+
+class ClientRequest:
+    """A request while it comes in, and then."""
+
+    __slots__ = (
+        "arrived_s",
+        "body",
+        "by_name",
+        "headers",
+        "id",
+        "is_http10",
+        "keeps",
+        "method",
+        "path",
+        "pieces",
+        "size_bytes",
+        "target",
+        "tenant",
+    )
+
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.path = ""
+        self.headers: list[Header] = []
+        self.by_name: dict[bytes, bytes] = {}
+        self.pieces: list[bytes] = []
+        self.size_bytes = 0
+        self.body = b""
+        self.id = ""
+        self.is_http10 = False
+        self.keeps = True
+        self.arrived_s = 0.0
+        self.tenant: Tenant | None = None
+
+    def check_head(self, version: str, max_body_bytes: int) -> None:
+        """Raises RefusalError for what cannot be passed on safely. Sets the path."""
+        if version not in ("1.1", "1.0"):
+            raise RefusalError(505, "expected HTTP/1.1")
+        self.is_http10 = version == "1.0"
+        names = self.by_name
+        coding = names.get(b"transfer-encoding")
+        if coding is not None and (coding.lower() != b"chunked" or self.is_http10):
+            raise RefusalError(
+                400, "Transfer-Encoding: expected chunked, in HTTP/1.1, and nothing else"
+            )
+        if len(names) != len(self.headers):
+            lowers = [lower for lower, _, _ in self.headers]
+            for single in (b"host", b"authorization", b"x-api-key", b"content-type"):
+                if lowers.count(single) > 1:
+                    raise RefusalError(400, f"the header {single.decode()} is there twice")
+        if int(names.get(b"content-length", b"0")) > max_body_bytes:
+            raise too_large(max_body_bytes)
+        if VIA in names.get(b"via", b""):
+            raise RefusalError(
+                508, "the request has been here before: this router is its own replica"
+            )
+        if not self.target.startswith(b"/"):
+            raise RefusalError(400, "expected a path as the request's target")
+        self.path = self.target.partition(b"?")[0].decode("ascii", "replace")
+        given = names.get(b"x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            self.id = given.decode()
+
+    def check_forwarded(self, extra: tuple[str, ...]) -> None:
+        """Raises RefusalError unless this is something to be asked of a replica."""
+        path = self.path
+        known = path in _FORWARDED_WHOLE or path.startswith((*_FORWARDED, *extra))
+        if not known or path.startswith(_NOT_FORWARDED):
+            raise RefusalError(404, f"no such route {path[:200]!r}", "not_found")
+        if _ODD_PATH.search(self.target.partition(b"?")[0]):
+            raise RefusalError(400, f"the path {path[:200]!r} could be read in two ways")
+        if self.method not in _METHODS:
+            raise RefusalError(405, f"{self.method.decode()} is not allowed on {path[:200]!r}")
+
+    def upstream_head(self, authority: bytes, prefix: bytes, replica_key: bytes | None) -> bytes:
+        """The head for a replica: all headers but those between two parties, and ours."""
+        hop = connection_named(self.headers) if b"connection" in self.by_name else HOP_BY_HOP
+        parts = [self.method, b" ", prefix, self.target, b" HTTP/1.1\r\nhost: ", authority]
+        append = parts.append
+        for lower, name, value in self.headers:
+            if lower in hop or lower == b"host" or lower == b"content-length":
+                continue
+            if replica_key is not None and lower in (b"authorization", b"x-api-key"):
+                continue
+            append(b"\r\n%b: %b" % (name, value))
+        if replica_key is not None:
+            append(b"\r\nauthorization: Bearer " + replica_key)
+        if b"x-request-id" not in self.by_name:
+            append(b"\r\nx-request-id: " + self.id.encode())
+        if self.body or self.method != b"GET":
+            append(b"\r\ncontent-length: %d" % len(self.body))
+        append(b"\r\nvia: " + VIA + b"\r\n\r\n")
+        return b"".join(parts)
+
+
+def too_large(max_body_bytes: int) -> RefusalError:
+    """A body over the limit."""
+    return RefusalError(413, f"the body is larger than {max_body_bytes:,} bytes", "body_too_large")
