@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, BinaryIO
 
 from kvikk.engine.accounts import Account
 from kvikk.engine.books import Books
@@ -34,6 +34,16 @@ class _Entry:
     block_keys: Sequence[bytes]
 
 
+def open_ledger_log(file: Path) -> BinaryIO:
+    """The file, to append to. Raises ModelError if it cannot be written."""
+    try:
+        return file.open("ab")
+    except OSError as error:
+        raise ModelError(
+            f"the ledger log {file} cannot be written: {error.strerror or error}"
+        ) from None
+
+
 class LedgerLog:
     """Appends to ``file`` in a thread of its own, so that no disk holds up the engine.
 
@@ -42,12 +52,7 @@ class LedgerLog:
     """
 
     def __init__(self, file: Path, block_size: int, tokenizer: Tokenizer | None) -> None:
-        try:
-            self._file = file.open("ab")
-        except OSError as error:
-            raise ModelError(
-                f"the ledger log {file} cannot be written: {error.strerror or error}"
-            ) from None
+        self._file = open_ledger_log(file)
         self._block_size = block_size
         self._tokenizer = tokenizer
         self._entries: SimpleQueue[_Entry | None] = SimpleQueue()

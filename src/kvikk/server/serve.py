@@ -14,6 +14,7 @@ from kvikk.engine.loading import load_engine
 from kvikk.engine.progress_bar import loading_line
 from kvikk.errors import ModelError
 from kvikk.server.app import create_app
+from kvikk.server.ledger_log import open_ledger_log
 from kvikk.server.options import ServerOptions
 from kvikk.server.report import memory_table
 from kvikk.server.service import Service
@@ -28,7 +29,10 @@ def run_server(options: ServerOptions) -> None:
     The memory plan and the address go to standard error. The first signal drains: new requests get
     503, running answers finish within ``options.drain_s``; the second one cuts them off.
     """
-    listener = _listen(options.host, options.port)  # before the wait for the model
+    # What can be wrong is, before the wait for the model.
+    listener = _listen(options.host, options.port)
+    if options.ledger_log is not None:
+        open_ledger_log(options.ledger_log).close()
     with loading_line(options.engine.model) as progress:
         loaded = load_engine(options.engine, progress)
     _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")

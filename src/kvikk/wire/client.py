@@ -58,7 +58,7 @@ class ApiClient:
         try:
             message = parse_json(response.content).get("error").get("message").string()
         except RequestError:
-            message = response.text[:200] or response.reason_phrase
+            message = " ".join(response.text[:200].split()) or response.reason_phrase
         raise RequestError(f"{self._base_url} answered {response.status_code}: {message}")
 
     def _unreachable(self, error: httpx.HTTPError) -> ModelError:
