@@ -5,7 +5,7 @@ tokens    0 ················ 2,300 ····· 2,340 ··· 2,345
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -88,5 +88,13 @@ class Decision:
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same with empty spans left out."""
-    return tuple(span for span in spans if span.stop > span.start)
+    """The same with empty spans left out and neighbours that say the same made one."""
+    result: list[Span] = []
+    for span in spans:
+        if not span.num_tokens:
+            continue
+        if result and replace(result[-1], stop=span.stop) == replace(span, start=result[-1].start):
+            result[-1] = replace(result[-1], stop=span.stop)
+        else:
+            result.append(span)
+    return tuple(result)
