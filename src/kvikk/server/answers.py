@@ -75,9 +75,8 @@ class Answer(Response):
         watcher = asyncio.create_task(self._watch(receive))
         finished = False
         try:
-            finished = await (
-                self._send_events(send) if self._fields.stream else self._send_whole(send)
-            )
+            send_it = self._send_events if self._fields.stream else self._send_whole
+            finished = await send_it(scope, send)
         finally:
             watcher.cancel()
             if not finished:
@@ -88,7 +87,7 @@ class Answer(Response):
             pass
         self._mailbox.disconnect()
 
-    async def _send_whole(self, send: Send) -> bool:
+    async def _send_whole(self, scope: Scope, send: Send) -> bool:
         """Send one body when all of it is there; False if the client went before."""
         deltas: list[AnswerDelta] = []
         while True:
@@ -100,13 +99,13 @@ class Answer(Response):
                     await self._send_body(send, 200, encode_json(self._with_ledger(body)))
                     return True
                 if output.finish_reason is not None:
-                    return await self._send_failure(send, output)
+                    return await self._send_failure(scope, send, output)
             if self._mailbox.disconnected:
                 return False
 
-    async def _send_failure(self, send: Send, output: Output) -> bool:
+    async def _send_failure(self, scope: Scope, send: Send, output: Output) -> bool:
         error = _failure(output)
-        await self._send_body(send, error.status, encode_json(error.body.to_json()))
+        await self._send_body(send, error.status, encode_json(error.to_json(scope)))
         return True
 
     async def _send_body(self, send: Send, status: int, body: bytes) -> None:
@@ -119,11 +118,12 @@ class Answer(Response):
         await send({"type": "http.response.body", "body": body})
 
     def _own_headers(self) -> Iterator[tuple[bytes, bytes]]:
-        yield b"x-request-id", self._request_id.encode()
+        for name in (b"x-request-id", b"request-id"):  # OpenAI's and Anthropic's
+            yield name, self._request_id.encode()
         if self._mailbox.ledger is not None:
             yield b"x-kvikk-ledger", self._mailbox.ledger.header.encode()
 
-    async def _send_events(self, send: Send) -> bool:
+    async def _send_events(self, scope: Scope, send: Send) -> bool:
         """Send an event for each output; False if the client went before the last."""
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -137,7 +137,7 @@ class Answer(Response):
             if self._mailbox.disconnected:
                 return any(output.finish_reason is not None for output in outputs)
             if not started and outputs[0].finish_reason in ("abort", "error"):
-                return await self._send_failure(send, outputs[0])
+                return await self._send_failure(scope, send, outputs[0])
             if not started:
                 headers += self._own_headers()
                 await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -11,7 +11,16 @@ from kvikk.server.errors import install_error_handlers
 from kvikk.server.feed import Feeds
 from kvikk.server.keys import ApiKeys, KeyGate
 from kvikk.server.options import ServerOptions
-from kvikk.server.routes import cache, chat_completions, completions, health, ledger, models, page
+from kvikk.server.routes import (
+    cache,
+    chat_completions,
+    completions,
+    health,
+    ledger,
+    messages,
+    models,
+    page,
+)
 from kvikk.server.service import Service
 
 
@@ -33,6 +42,7 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
     install_error_handlers(app)
-    for routes in (chat_completions, completions, models, cache, ledger, health, page):
+    apis = (chat_completions, completions, messages, models)
+    for routes in (*apis, cache, ledger, health, page):
         app.include_router(routes.router)
     return app

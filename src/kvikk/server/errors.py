@@ -1,15 +1,19 @@
-"""Whatever goes wrong, as an answer in the OpenAI shape: a status, one line, no traceback."""
+"""Whatever goes wrong, as an answer in the API's own shape: a status, one line, no traceback."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from kvikk.errors import RequestError
 from kvikk.wire.errors import ErrorBody, ErrorType
 from kvikk.wire.events import encode_json
+from kvikk.wire.messages.errors import error_json
 
 _TYPES: Mapping[int, ErrorType] = {
     401: "authentication_error",
@@ -37,11 +41,24 @@ class ApiError(Exception):
         self.body = ErrorBody(message, _TYPES.get(status, "invalid_request_error"), parameter, code)
         self.headers = headers or {}
 
-    def response(self) -> Response:
-        """The whole HTTP answer."""
-        return Response(
-            encode_json(self.body.to_json()), self.status, self.headers, "application/json"
-        )
+    def to_json(self, scope: Scope) -> dict[str, Any]:
+        """The body, in the shape that whoever sent the request of ``scope`` expects."""
+        if speaks_anthropic(scope):
+            return error_json(self.body, self.status)
+        return self.body.to_json()
+
+    def response(self, scope: Scope) -> Response:
+        """The whole HTTP answer to the request of ``scope``."""
+        body = encode_json(self.to_json(scope))
+        return Response(body, self.status, self.headers, "application/json")
+
+
+def speaks_anthropic(scope: Scope) -> bool:
+    """Whether a request is one of Anthropic's API; of routes that both have, the header tells."""
+    path: str = scope["path"]
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return True
+    return path.startswith("/v1/models") and "anthropic-version" in Headers(scope=scope)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -60,14 +77,14 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Let every error of ``app``, routes that are not there included, leave in the OpenAI shape."""
+    """Let every error of ``app``, routes that are not there included, leave in an API's shape."""
 
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code in (404, 405):
             method, path = request.method, request.url.path[:200]
             problem = "no such route" if error.status_code == 404 else f"{method} is not allowed on"
             error = HTTPException(error.status_code, f"{problem} {path!r}", error.headers)
-        return as_api_error(error).response()
+        return as_api_error(error).response(request.scope)
 
     for kind in (ApiError, RequestError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, answer)

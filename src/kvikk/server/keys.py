@@ -43,21 +43,25 @@ class ApiKeys:
         self._tenants = [_digest(key.encode()) for key in keys]
         self._operator = None if operator_key is None else _digest(operator_key.encode())
 
-    def caller(self, authorization: str | None) -> Caller:
-        """The bearer of an ``Authorization`` header. Raises ApiError (401) if keys are needed.
+    def caller(self, headers: Headers) -> Caller:
+        """Who sent ``headers``, with a key in ``Authorization`` or, as Anthropic's clients do, in
+        ``X-Api-Key``. Raises ApiError (401) if keys are needed.
 
         Takes the same time for every wrong key, and looks at all keys for every right one.
         """
+        authorization, bare = headers.get("authorization"), headers.get("x-api-key")
         scheme, _, given = (authorization or "").partition(" ")
-        digest = _digest(given.strip().encode("utf-8", "replace"))
         is_bearer = scheme.lower() == "bearer"
+        if not is_bearer and bare is not None:
+            is_bearer, given = True, bare
+        digest = _digest(given.strip().encode("utf-8", "replace"))
         is_operator = self._operator is not None and hmac.compare_digest(digest, self._operator)
         matches = [hmac.compare_digest(digest, known) for known in self._tenants]
         if self._tenants and not (is_bearer and (is_operator or any(matches))):
             raise ApiError(
                 401,
                 "this server needs an API key: send the header 'Authorization: Bearer KEY'"
-                if authorization is None
+                if authorization is None and bare is None
                 else "the API key is not one of this server's",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
@@ -93,9 +97,9 @@ class KeyGate:
         """Answer 401, or pass on with ``request.state.caller`` set."""
         if scope["type"] == "http" and self._is_guarded(scope["path"]):
             try:
-                caller = self._keys.caller(Headers(scope=scope).get("authorization"))
+                caller = self._keys.caller(Headers(scope=scope))
             except ApiError as error:
-                await error.response()(scope, receive, send)
+                await error.response(scope)(scope, receive, send)
                 return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)

@@ -23,11 +23,17 @@ class PromptMaker:
         self._model_id = model_id
 
     async def of_chat(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), parameter: str = "messages"
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        continues: bool = False,
+        parameter: str = "messages",
     ) -> Prompt:
         """The prompt that the model's template makes of a conversation.
 
-        Raises RequestError if there is no template, or if it refuses.
+        It ends where the answer begins; if it ``continues``, the last message is the beginning of
+        the answer. Raises RequestError if there is no template, or if it refuses.
         """
         template = require_chat_template(self._chat_template, self._model_id)
         plain = [message.for_template() for message in messages]
@@ -35,7 +41,8 @@ class PromptMaker:
         length = sum(len(piece.text) for message in messages for piece in message.texts)
 
         def tokenize() -> Prompt:
-            rendered = template.render(plain, tools=plain_tools or None)
+            render = template.render_unfinished if continues else template.render
+            rendered = render(plain, tools=plain_tools or None)
             parts = place_parts(rendered, named_texts(messages))
             return Prompt(self._tokenizer.encode(rendered, add_bos=False), parameter, parts)
 

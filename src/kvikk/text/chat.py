@@ -89,6 +89,22 @@ class ChatTemplate:
             raise RequestError(f"the chat template fails: {reason}", "messages") from None
         return "".join(parts)
 
+    def render_unfinished(
+        self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> str:
+        """The same, where the last message is the beginning of the answer: it ends with its text.
+
+        Raises RequestError also if the template does not write that text down as it is.
+        """
+        rendered = self.render(messages, tools=tools, add_generation_prompt=False)
+        text = str(messages[-1]["content"]).strip()  # as many templates do
+        found = rendered.rfind(text)
+        if found < 0:
+            raise RequestError(
+                "the chat template cannot go on from a last message of the assistant's", "messages"
+            )
+        return rendered[: found + len(text)]
+
 
 def load_chat_template(
     source: ModelSource, tokenizer: Tokenizer, file: Path | None = None

@@ -68,7 +68,13 @@ class GenerationFields:
 
     @classmethod
     def from_json(
-        cls, body: JsonValue, *, limit_names: tuple[str, ...], default_limit: int | None
+        cls,
+        body: JsonValue,
+        *,
+        limit_names: tuple[str, ...],
+        default_limit: int | None,
+        stop_name: str = "stop",
+        max_stops: int = MAX_STOP_STRINGS,
     ) -> "GenerationFields":
         """Read the shared fields; the first of ``limit_names`` in the body is ``max_tokens``."""
         refuse_what_is_not_supported(body)
@@ -84,7 +90,7 @@ class GenerationFields:
             top_p=_top_p(body.get("top_p")),
             top_k=max(0, _integer(body, "top_k", -1, 0)),
             seed=None if body.get("seed").is_null else body.get("seed").integer(-(2**63)),
-            stop=_stop(body.get("stop")),
+            stop=_stop(body.get(stop_name), max_stops),
             stop_token_ids=_token_ids(body.get("stop_token_ids")),
             ignore_eos=body.get("ignore_eos").boolean(False),
             cache_salt=_text(body, "cache_salt"),
@@ -145,12 +151,12 @@ def _top_p(value: JsonValue) -> float:
     return top_p
 
 
-def _stop(value: JsonValue) -> tuple[str, ...]:
+def _stop(value: JsonValue, max_stops: int) -> tuple[str, ...]:
     if value.is_null:
         return ()
     items = [value] if isinstance(value.value, str) else list(value.items())
-    if len(items) > MAX_STOP_STRINGS:
-        value.fail(f"at most {MAX_STOP_STRINGS} stop strings, not {len(items)}")
+    if len(items) > max_stops:
+        value.fail(f"at most {max_stops} stop strings, not {len(items)}")
     for item in items:
         if not 1 <= len(item.string()) <= MAX_STOP_CHARACTERS:
             item.fail(f"a stop string has 1 to {MAX_STOP_CHARACTERS} characters")

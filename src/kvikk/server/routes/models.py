@@ -1,11 +1,13 @@
-"""``GET /v1/models`` and ``GET /v1/models/{id}``."""
+"""``GET /v1/models`` and ``GET /v1/models/{id}``, as the client that asks expects it."""
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvikk.server.errors import speaks_anthropic
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
+from kvikk.wire.messages.models import model_json, model_list_json
 
 router = APIRouter()
 
@@ -14,6 +16,8 @@ router = APIRouter()
 async def models(request: Request) -> Response:
     """All models, of which there is one."""
     service: Service = request.app.state.service
+    if speaks_anthropic(request.scope):
+        return json_response(model_list_json([service.model]))
     return json_response({"object": "list", "data": [service.model.to_json()]})
 
 
@@ -22,4 +26,6 @@ async def model(request: Request) -> Response:
     """One model; a hub's ids have a slash inside."""
     service: Service = request.app.state.service
     service.check_model(request.path_params["model_id"])
+    if speaks_anthropic(request.scope):
+        return json_response(model_json(service.model))
     return json_response(service.model.to_json())

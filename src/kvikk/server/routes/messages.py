@@ -1,0 +1,45 @@
+"""``POST /v1/messages`` and ``POST /v1/messages/count_tokens``: Anthropic's API."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvikk.server.answers import answer
+from kvikk.server.bodies import read_body
+from kvikk.server.question import Prompt, Question
+from kvikk.server.replies import json_response
+from kvikk.server.service import Service
+from kvikk.wire.messages.answer import MessagesAnswer
+from kvikk.wire.messages.request import MessagesPrompt, MessagesRequest, read_count_request
+
+router = APIRouter()
+
+
+@router.post("/v1/messages")
+async def messages(request: Request) -> Response:
+    """Continue a conversation."""
+    service: Service = request.app.state.service
+    body, asked = await read_body(request, MessagesRequest.from_json)
+    service.check_model(asked.generation.model)
+    prompt = await _tokenize(service, asked.prompt)
+
+    def make_format(request_id: str, created: int, model: str) -> MessagesAnswer:
+        return MessagesAnswer(request_id, model, None)
+
+    return answer(request, Question("messages", body, prompt, asked.generation), make_format)
+
+
+@router.post("/v1/messages/count_tokens")
+async def count_tokens(request: Request) -> Response:
+    """How many tokens a request's prompt has, without answering it."""
+    service: Service = request.app.state.service
+    _, (model, asked) = await read_body(request, read_count_request)
+    service.check_model(model)
+    prompt = await _tokenize(service, asked)
+    return json_response({"input_tokens": len(prompt.token_ids)})
+
+
+async def _tokenize(service: Service, asked: MessagesPrompt) -> Prompt:
+    return await service.prompts.of_chat(
+        asked.messages, asked.tools.offered, continues=asked.continues
+    )
