@@ -18,11 +18,11 @@ from kvikk.bench.serve import ServeOptions, measure
 from kvikk.bench.tables import serve_tables
 from kvikk.bench.target import Api, Lengths, Target, reach
 from kvikk.bench.traces import Trace, read_trace
-from kvikk.bench.words import WORDS, text_of
 from kvikk.bench.workloads import Chat, Fixed, Workload, at_rate
 from kvikk.cache.ledger.records import Cause
 from kvikk.errors import RequestError
 from kvikk.text.tokenizer import Tokenizer
+from kvikk.text.words import WORDS, text_of
 from tests.server.live import LiveServer
 
 COUNTERS = (

@@ -15,7 +15,7 @@ from kvikk.bench.memory_families import TINY
 from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.shapes.config import text_config
-from kvikk.shapes.dtypes import cache_dtype, kv_dtypes
+from kvikk.shapes.dtypes import as_kvikk_keeps, cache_dtype, kv_dtypes
 from kvikk.shapes.families import read_shape
 from kvikk.shapes.reserve import kvikk
 from kvikk.shapes.reserve import transformers as rules
@@ -143,7 +143,7 @@ def prove_kvikk(
     loaded = load_engine(options, progress)
     engine, groups = loaded.engine, loaded.memory.groups
     shape = read_shape(resolve(model).config)
-    layers = layers_of(shape, kv_dtypes(kv_dtype))
+    layers = layers_of(shape, as_kvikk_keeps(kv_dtypes(kv_dtype)))
     prompt = tuple(3 + index % 50 for index in range(checkpoints[0]))
     engine.add(Request("proof", prompt, Generation(max_tokens=None, ignore_eos=True)))
     points: list[Checkpoint] = []

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from kvikk.bench.answers import AnswerReader, Counts, Result, read_counts
 from kvikk.bench.http_client import HttpClient, Response, TransferError
-from kvikk.bench.words import text_of
 from kvikk.errors import ModelError, RequestError
+from kvikk.text.words import text_of
 
 Api = Literal["chat", "completions"]
 Messages = Sequence[Mapping[str, str]]

@@ -14,11 +14,11 @@ from kvikk.bench.phases import (
     measure_phases,
 )
 from kvikk.bench.timing import Progress, TimingReport, measure_timing, positions_to_compute
-from kvikk.bench.words import PROSE, text_of
 from kvikk.errors import RequestError
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.shapes.families import read_shape
 from kvikk.text.tokenizer import Tokenizer, load_tokenizer
+from kvikk.text.words import PROSE, text_of
 
 LONGEST_TOKENS = 8192
 # While a batch is being read in, those who are ready go on; room for that, and to be timed in.

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 from kvikk.bench.target import Lengths
-from kvikk.bench.words import text_of
 from kvikk.bench.workloads import Session, Turn
 from kvikk.errors import RequestError
+from kvikk.text.words import text_of
 
 BLOCK_TOKENS = 512  # of Mooncake's hash ids
 # An agent's answer is there as text; this many characters are about a token in any tokeniser.

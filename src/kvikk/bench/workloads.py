@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from kvikk.bench.target import Lengths
-from kvikk.bench.words import text_of
+from kvikk.text.words import text_of
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Byte-pair vocabularies of every family hold these words with the space in front of them, so that n
 words are n tokens; what a server adds around them, and words it cuts after all, are found by asking
-it (see ``target``).
+it.
 """
 
 import random
