@@ -145,8 +145,8 @@ class CacheManager(CacheState):
         first_held = self._first_needed(num_blocks)
         held: list[dict[int, int]] = []  # a group: block by place in the table
         for pool, first in zip(self._pools, first_held, strict=True):
-            blocks = ((place, pool.index.get(keys[place])) for place in range(first, num_blocks))
-            held.append({place: block for place, block in blocks if block is not None})
+            places = range(first, num_blocks)
+            held.append({at: pool.index[keys[at]] for at in places if keys[at] in pool.index})
         fresh = [
             num_blocks - first - len(there) for first, there in zip(first_held, held, strict=True)
         ]

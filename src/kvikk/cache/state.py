@@ -48,6 +48,15 @@ class CacheState:
         # front: never a hit, but worth a wait.
         self._pending: dict[bytes, list[int]] = {}
 
+    @property
+    def reaches(self) -> tuple[int | None, ...]:
+        """How many blocks before a hit's end each group needs; None is all."""
+        return tuple(self._reach)
+
+    def held(self, keys: Sequence[bytes]) -> tuple[frozenset[bytes], ...]:
+        """Which of these each group has in its index."""
+        return tuple(frozenset(keys) & pool.index.keys() for pool in self._pools)
+
     def computing(self, key: bytes, besides: int) -> int | None:
         """A live sequence other than ``besides`` that was opened to compute this key."""
         owners = self._pending.get(key, ())
