@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from kvikk.pricing.caching import Breakpoints, Caching
 from kvikk.pricing.prompt import ProviderPrompt
@@ -11,6 +12,7 @@ from kvikk.pricing.prompt import ProviderPrompt
 class Problem:
     """``path`` is the marker at fault, ``message`` one line without it."""
 
+    kind: Literal["lifetime", "order", "number"]
     path: str
     message: str
 
@@ -39,7 +41,7 @@ def _unknown_lifetimes(caching: Caching, prompt: ProviderPrompt) -> Iterator[Pro
     for path, ttl in _markers(prompt):
         if ttl and ttl not in caching.lifetimes:
             known = " or ".join(f'"{name}"' for name in caching.lifetimes)
-            yield Problem(path, f"a ttl of {ttl[:50]!r}; expected {known}")
+            yield Problem("lifetime", path, f"a ttl of {ttl[:50]!r}; expected {known}")
 
 
 def _order(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
@@ -49,6 +51,7 @@ def _order(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
         idle_s = caching.lifetimes[asked].idle_s
         if idle_s > shortest:
             yield Problem(
+                "order",
                 path,
                 f"a marker with ttl {asked!r} must not come after one with ttl {name!r}; the order "
                 "is tools, system, messages",
@@ -62,4 +65,6 @@ def _number(caching: Caching, prompt: ProviderPrompt) -> Iterator[Problem]:
     most = caching.scheme.most_markers
     paths = [path for path, _ in _markers(prompt)]
     for path in paths[most:]:
-        yield Problem(path, f"at most {most} blocks with cache_control, found {len(paths)}")
+        yield Problem(
+            "number", path, f"at most {most} blocks with cache_control, found {len(paths)}"
+        )
