@@ -171,7 +171,11 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
     elements = shape.num_kv_heads * shape.head_dim
     caches = tuple(
         LayerCache(
-            LayerKind.FULL if window is None else LayerKind.SLIDING, elements, elements, window
+            LayerKind.FULL if window is None else LayerKind.SLIDING,
+            elements,
+            elements,
+            window,
+            shape.num_kv_heads,
         )
         for window in shape.windows
     )

@@ -267,8 +267,8 @@ def test_models_that_cannot_run_are_refused_in_one_line(monkeypatch: pytest.Monk
     plan = small_driver().plan
     with pytest.raises(ModelError, match="heads of 40"):
         CpuBackend(1).memory_use(random_decoder(Shape(head_dim=40)), plan)
-    other_type = dataclasses.replace(plan, groups=groups, kv_dtype="fp8")
-    with pytest.raises(ModelError, match="KV of type fp8"):
+    other_type = dataclasses.replace(plan, groups=groups, kv_dtype="q8_0")
+    with pytest.raises(ModelError, match="KV data type 'q8_0'"):
         CpuBackend(1).memory_use(decoder, other_type)
     other_blocks = dataclasses.replace(plan, groups=groups, block_size=24)
     with pytest.raises(ModelError, match="block size of 24"):

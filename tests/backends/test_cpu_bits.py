@@ -128,11 +128,23 @@ WIDE = Shape(hidden_size=256, feed_forward_size=256, windows=(48, None, 300), dt
     [
         (WIDE, "f32"),
         (WIDE, "bf16"),
+        (WIDE, "int8"),
+        (WIDE, "fp8"),
+        (WIDE, "int4"),
         (replace(WIDE, layer_norms=True, biased=True, gated=False, activation="gelu"), "bf16"),
         (replace(WIDE, rich=True, biased=True, score_cap=0.5, logit_cap=1.5), "f32"),
         (replace(WIDE, norms_behind_only=True, rotated=(None, 16, 32), stretch=1.3), "bf16"),
     ],
-    ids=["f32", "bf16", "layer norms, no gate", "biases and caps", "norms behind, part turned"],
+    ids=[
+        "f32",
+        "bf16",
+        "int8",
+        "fp8",
+        "int4",
+        "layer norms, no gate",
+        "biases and caps",
+        "norms behind, part turned",
+    ],
 )
 def test_random_models_give_the_same_bits(shape: Shape, kv_dtype: str) -> None:
     tokens = np.random.default_rng(3).integers(0, 101, 600).tolist()

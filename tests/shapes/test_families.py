@@ -29,7 +29,7 @@ def test_llama_31_8b_takes_the_published_128_kib_a_token_in_fp16() -> None:
 def test_smollm2_takes_the_published_23040_bytes_a_token_in_bf16() -> None:
     shape = read_shape(resolve("smollm2").config)
     assert shape.context_tokens == 8192
-    assert cache_groups(shape) == (CacheGroup(tuple(range(30)), 192, 192, None),)
+    assert cache_groups(shape) == (CacheGroup(tuple(range(30)), 192, 192, None, 3),)
     assert cache_groups(shape)[0].elements_per_token * 2 == 23_040
 
 
@@ -44,8 +44,8 @@ def test_gemma3_270m_is_15_sliding_layers_and_3_full_ones() -> None:
     groups = cache_groups(read_shape(resolve("gemma3-270m").config))
     sliding = tuple(layer for layer in range(18) if layer not in (5, 11, 17))
     assert groups == (
-        CacheGroup(sliding, 256, 256, 512),
-        CacheGroup((5, 11, 17), 256, 256, None),
+        CacheGroup(sliding, 256, 256, 512, 1),
+        CacheGroup((5, 11, 17), 256, 256, None, 1),
     )
 
 

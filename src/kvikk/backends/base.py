@@ -21,9 +21,10 @@ from kvikk.shapes.shape import CacheGroup
 class Plan:
     """How much of what a backend shall hold. Fixed when a model is loaded.
 
-    ``num_blocks`` has one entry for each of ``groups``. ``kv_dtype`` is ``f32`` or ``bf16``. No
-    batch has more than ``max_batch_tokens`` tokens or ``max_batch_sequences`` sequences, and no
-    position reaches ``max_context_tokens``.
+    ``num_blocks`` has one entry for each of ``groups``. ``kv_dtype`` is ``f32``, ``bf16``,
+    ``int8``, ``fp8`` or ``int4`` (see ``kvikk_dtype``). No batch has more than
+    ``max_batch_tokens`` tokens or ``max_batch_sequences`` sequences, and no position reaches
+    ``max_context_tokens``.
     """
 
     groups: tuple[CacheGroup, ...]
@@ -81,7 +82,6 @@ class SamplingParameters:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-
     min_p: float = 0.0
 
 
@@ -115,6 +115,7 @@ class Logprobs:
     ranks: NDArray[np.int64]  # [R], of the same
     top_ids: NDArray[np.int64]  # [R, k], the likeliest tokens, likeliest first
     top: NDArray[np.float64]  # [R, k], theirs
+
 
 class Backend(Protocol):
     """Runs a decoder over paged blocks.
@@ -152,8 +153,8 @@ class Backend(Protocol):
         logits: NDArray[np.float32],
         parameters: Sequence[SamplingParameters],
         uniforms: NDArray[np.float64],
-    ) -> NDArray[np.int64]:
         edits: Sequence[LogitsEdit | None] | None = None,
+    ) -> NDArray[np.int64]:
         """Choose one token a row, ``[R]``; a pure function of its arguments, which it leaves alone.
 
         ``uniforms`` ``[R]`` in [0, 1) is the only source of chance. A row's choice depends on that
@@ -161,13 +162,13 @@ class Backend(Protocol):
         """
         ...
 
-    def read(self, group: int, blocks: Sequence[int]) -> bytes:
     def logprobs(
         self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
     ) -> Logprobs:
         """How likely each row's token is, and the ``num_top`` likeliest of the row."""
         ...
 
+    def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another, in the layout that ``numerics`` names.
 
         Safe from another thread for blocks that the running batch does not touch.

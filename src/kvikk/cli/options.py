@@ -27,7 +27,8 @@ KvMemory = Annotated[
     ),
 ]
 KvDtype = Annotated[
-    str | None, typer.Option(metavar="f32|bf16", help="Data type of keys and values.")
+    str | None,
+    typer.Option(metavar="f32|bf16|int8|fp8|int4", help="Data type of keys and values."),
 ]
 BlockSize = Annotated[int, typer.Option(help="Token positions a block: a power of two.")]
 MaxContext = Annotated[

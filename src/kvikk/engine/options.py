@@ -6,11 +6,11 @@ from typing import Literal
 
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.errors import ModelError
+from kvikk.shapes.dtypes import kvikk_dtype
 
 BackendName = Literal["auto", "cpu", "reference"]
 # The KV data type each backend keeps unless told otherwise.
 DEFAULT_KV_DTYPES = {"cpu": "bf16", "reference": "f32"}
-KV_DTYPES = ("f32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
             raise ModelError(f"backend {self.backend!r} is not one of auto, cpu, reference")
-        if self.kv_dtype is not None and self.kv_dtype not in KV_DTYPES:
-            raise ModelError(f"KV data type {self.kv_dtype!r} is not one of {', '.join(KV_DTYPES)}")
+        if self.kv_dtype is not None:
+            kvikk_dtype(self.kv_dtype)
         if self.block_size < 1 or self.block_size & (self.block_size - 1):
             raise ModelError(f"block size {self.block_size} is not a power of two")
         positive = {

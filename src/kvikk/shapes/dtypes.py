@@ -79,6 +79,20 @@ _ALIASES = {
 
 DTYPE_NAMES = tuple(_DTYPES)
 
+# What kvikk's own backends keep by the plain names: a bfloat16 scale for each head of each token;
+# of int4, a scale and a minimum for 32 elements.
+_KVIKK_DTYPES = {
+    dtype.name: dtype
+    for dtype in (
+        CacheDtype("f32", 4),
+        CacheDtype("bf16", 2),
+        CacheDtype("int8", 1, head_scale_bytes=2),
+        CacheDtype("fp8", 1, head_scale_bytes=2),
+        CacheDtype("int4", 20, 32),
+    )
+}
+KVIKK_DTYPE_NAMES = tuple(_KVIKK_DTYPES)
+
 
 @dataclass(frozen=True)
 class KvDtypes:
@@ -95,6 +109,21 @@ def cache_dtype(name: str) -> CacheDtype:
     if plain not in _DTYPES:
         raise ModelError(f"no data type {name!r}; known: {' '.join(DTYPE_NAMES)}")
     return _DTYPES[plain]
+
+
+def kvikk_dtype(name: str) -> CacheDtype:
+    """What kvikk's own backends keep by this name, scales included.
+
+    Raises ModelError for a type that they do not have.
+    """
+    if name not in _KVIKK_DTYPES:
+        raise ModelError(f"KV data type {name!r} is not one of {', '.join(KVIKK_DTYPE_NAMES)}")
+    return _KVIKK_DTYPES[name]
+
+
+def as_kvikk_keeps(dtypes: KvDtypes) -> KvDtypes:
+    """The same types with the scales that kvikk's own backends keep beside their elements."""
+    return KvDtypes(*(_KVIKK_DTYPES.get(one.name, one) for one in (dtypes.key, dtypes.value)))
 
 
 def kv_dtypes(key: str, value: str | None = None) -> KvDtypes:

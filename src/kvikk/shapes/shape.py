@@ -7,6 +7,8 @@ allocated.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kvikk.shapes.dtypes import kvikk_dtype
+
 
 class LayerKind(StrEnum):
     """What a layer keeps of the tokens it has seen."""
@@ -115,32 +117,40 @@ class CacheGroup:
     """The layers that keep the same tokens in the same bytes: one block pool serves them all.
 
     ``layers`` are indices into ``ModelShape.layers``, ascending. ``window_tokens`` is None where
-    every token is kept.
+    every token is kept. The elements are those of ``kv_heads`` heads together.
     """
 
     layers: tuple[int, ...]
     key_elements: int
     value_elements: int
     window_tokens: int | None
+    kv_heads: int = 1
 
     @property
     def elements_per_token(self) -> int:
         """Key and value elements of one token over all layers of the group."""
         return len(self.layers) * (self.key_elements + self.value_elements)
 
+    def block_bytes(self, block_size: int, kv_dtype: str) -> int:
+        """Bytes of a block in kvikk's own backends: ``block_size`` tokens in all layers.
+
+        Raises ModelError for a type that they do not have, or that rows do not fill.
+        """
+        dtype = kvikk_dtype(kv_dtype)
+        rows = (self.key_elements, self.value_elements)
+        row_bytes = sum(dtype.row_bytes(elements, self.kv_heads) for elements in rows)
+        return block_size * len(self.layers) * row_bytes
+
 
 def cache_groups(shape: ModelShape) -> tuple[CacheGroup, ...]:
-    """Group the layers that page their cache by (window, key elements, value elements).
+    """Group the layers that page their cache by (window, key and value elements, KV heads).
 
     Groups come in the order of their first layer. Layers that keep nothing per token (state, cross,
     none) and layers that share another's cache belong to no group.
     """
-    members: dict[tuple[int | None, int, int], list[int]] = {}
+    members: dict[tuple[int, int, int | None, int], list[int]] = {}
     for index, layer in enumerate(shape.layers):
         if layer.shares_with is None and layer.key_elements + layer.value_elements > 0:
-            key = (layer.window_tokens, layer.key_elements, layer.value_elements)
-            members.setdefault(key, []).append(index)
-    return tuple(
-        CacheGroup(tuple(layers), key_elements, value_elements, window_tokens)
-        for (window_tokens, key_elements, value_elements), layers in members.items()
-    )
+            kept = (layer.key_elements, layer.value_elements, layer.window_tokens, layer.kv_heads)
+            members.setdefault(kept, []).append(index)
+    return tuple(CacheGroup(tuple(layers), *kept) for kept, layers in members.items())

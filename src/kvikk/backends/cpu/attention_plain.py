@@ -5,7 +5,13 @@ Each is compiled for a ``RowTile``. ``attention_vectors`` has the fast forms.
 
 import numpy as np
 
-from kvikk.backends.cpu.facts import tile_elements_per_word, tile_head_dim, tile_rows
+from kvikk.backends.cpu.codes_plain import bfloat_of_float, coded_number, float_of_bfloat
+from kvikk.backends.cpu.facts import (
+    tile_element_bits,
+    tile_elements_per_word,
+    tile_head_dim,
+    tile_rows,
+)
 from kvikk.backends.cpu.jit import inner
 from kvikk.backends.cpu.raw import (
     bits_of_float,
@@ -21,17 +27,13 @@ _PIECE_SLOTS = 256
 
 
 @inner
-def bfloat_of_float(value):
-    """The bfloat16 nearest to a finite ``value``, halves to even, as its 16 bits."""
-    bits = bits_of_float(value)
-    odd = np.uint32((bits >> np.uint32(16)) & np.uint32(1))
-    return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
-
-
-@inner
-def float_of_bfloat(bits):
-    """The float32 equal to a bfloat16 given as its 16 bits."""
-    return float_of_bits(np.uint32(np.uint32(bits) << np.uint32(16)))
+def _stored_word(tile, sub_block, word, slot, is_key):
+    """The word of a key or value that is multiplied by a query's word or by a weight."""
+    if tile_element_bits(tile) < 16:
+        return bits_of_float(coded_number(tile, sub_block, word, slot, is_key))
+    words = tile_head_dim(tile) // tile_elements_per_word(tile) if is_key else tile_head_dim(tile)
+    place = word * _SLOTS + slot if is_key else slot * words + word
+    return uint32s(sub_block, words * _SLOTS)[place]
 
 
 @inner
@@ -54,7 +56,7 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
     elements = tile_elements_per_word(tile)
     words = tile_head_dim(tile) // elements
     for sub_block in range(num_sub_blocks):
-        keys = uint32s(int64s(addresses, num_sub_blocks)[sub_block], words * _SLOTS)
+        keys = int64s(addresses, num_sub_blocks)[sub_block]
         for row in range(tile_rows(tile)):
             query = uint32s(queries + row * words * 4, words)
             out = float32s(scores + (row * _PIECE_SLOTS + sub_block * _SLOTS) * 4, _SLOTS)
@@ -62,9 +64,8 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
                 out[slot] = 0
             for word in range(words):
                 for slot in range(_SLOTS):
-                    out[slot] = _dot_words(
-                        out[slot], keys[word * _SLOTS + slot], query[word], elements
-                    )
+                    key = _stored_word(tile, keys, word, slot, True)
+                    out[slot] = _dot_words(out[slot], key, query[word], elements)
     return np.int64(0)
 
 
@@ -115,12 +116,12 @@ def tile_values_plain(tile, scores, addresses, num_sub_blocks, value_offset, wei
             total[i] = 0
         row_weights = uint32s(weights + row * _PIECE_SLOTS * 4, num_sub_blocks * units)
         for sub_block in range(num_sub_blocks):
-            start = int64s(addresses, num_sub_blocks)[sub_block] + value_offset
-            values = uint32s(start, units * head_dim)
+            values = int64s(addresses, num_sub_blocks)[sub_block] + value_offset
             for unit in range(units):
                 weight = row_weights[sub_block * units + unit]
                 for i in range(head_dim):
-                    total[i] = _dot_words(total[i], values[unit * head_dim + i], weight, elements)
+                    value = _stored_word(tile, values, i, unit, False)
+                    total[i] = _dot_words(total[i], value, weight, elements)
     return np.int64(0)
 
 

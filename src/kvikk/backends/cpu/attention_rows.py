@@ -10,11 +10,13 @@ from kvikk.backends.cpu.attention import (
     seen_bytes,
     tile_join,
 )
-from kvikk.backends.cpu.attention_plain import bfloat_of_float
-from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.codes_plain import bfloat_of_float
+from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int64s, uint16s
 from kvikk.backends.cpu.records import WHOLE
 from kvikk.backends.cpu.rows import norm_row
+
+_store_codes = pointer_call(5, num_facts=1)
 
 
 @inner
@@ -40,7 +42,7 @@ def prepare_head(model, layer, token, source, norm, out):
 
 @inner
 def store_query(layer, values, scale, out):
-    """A query head, scaled, in the blocks' own type."""
+    """A query head, scaled: in bfloat16 where the blocks are, else in float32."""
     inputs = float32s(values, layer.head_dim)
     if layer.bfloats != 0:
         halves = uint16s(out, layer.head_dim)
@@ -67,6 +69,9 @@ def store_key_value(layer, block, slot, kv_head, key, value):
     if lane == 0:
         clear_words(keys, layer.sub_block_bytes // 4)
         clear_words(values, layer.sub_block_bytes // 4)
+    if layer.store_codes != 0:
+        _store_codes(layer.store_codes, (keys, values, lane, key, value))
+        return
     key_row, value_row = float32s(key, head_dim), float32s(value, head_dim)
     if layer.bfloats != 0:
         count = SUB_BLOCK_SLOTS * head_dim

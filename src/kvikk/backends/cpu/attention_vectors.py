@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from kvikk.backends.cpu.codes_vectors import load_numbers, load_scales, splat_scale
 from kvikk.backends.cpu.dots import bfloats_of_floats, dot_bfloats, floats_of_bfloats
 from kvikk.backends.cpu.facts import RowTile
 from kvikk.backends.cpu.vectors import Float, Int, Loop, Vectors, Word64
@@ -19,7 +20,8 @@ from kvikk.backends.cpu.vectors import Float, Int, Loop, Vectors, Word64
 _SLOTS = 16
 _PIECE_SLOTS = 256
 _LOOKAHEAD = 4
-_UNROLLED_WORDS = 16
+# Stored rows of a key to a turn of a loop: of words, of bytes, or of bytes of two words each.
+_UNROLLED_ROWS = 16
 # Registers that do not hold sums: for values and weights.
 _OTHER_REGISTERS = 8
 
@@ -45,11 +47,14 @@ def _tile_scores(
     """See ``attention_plain.tile_scores_plain``."""
     facts: RowTile = tile.value
     words = facts.head_dim // facts.elements_per_word
+    words_per_row = 2 if facts.has_minimum else 1
+    turn_words = _UNROLLED_ROWS * words_per_row
+    row_bytes = _SLOTS if facts.is_coded else 4 * _SLOTS
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
         queries, addresses, num_sub_blocks, value_offset, scores = arguments[1:]
-        num_loops = v.integer(words // _UNROLLED_WORDS)
+        num_turns = v.integer(words // turn_words)
         with Loop(v, num_sub_blocks, []) as sub_block:
             entry = v.add(addresses, v.times(sub_block.index, 8))
             keys = v.load(Word64, entry)
@@ -61,20 +66,38 @@ def _tile_scores(
             values = builder.select(more_keys, keys, values)
             fetched = builder.select(more_keys, v.load(Word64, entry, 8 * _LOOKAHEAD), values)
             for part in range(v.parts):
-                with Loop(v, num_loops, [v.floats(0.0)] * facts.rows) as loop:
-                    key_words = v.add(keys, v.times(loop.index, 64 * _UNROLLED_WORDS))
-                    fetched_part = v.add(fetched, v.times(loop.index, 64 * _UNROLLED_WORDS))
-                    query_words = v.add(queries, v.times(loop.index, 4 * _UNROLLED_WORDS))
-                    for word in range(_UNROLLED_WORDS):
-                        key = v.load(v.lanes_of(Int), key_words, 64 * word + 4 * v.lanes * part)
-                        if part == 0:
-                            v.prefetch(fetched_part, 64 * word)
-                        for row in range(facts.rows):
-                            query = v.splat_load(Int, query_words, 4 * (row * words + word))
-                            loop.carried[row] = _dot(v, facts, loop.carried[row], key, query)
+                with Loop(v, num_turns, [v.floats(0.0)] * facts.rows) as turn:
+                    turn_bytes = v.times(turn.index, _UNROLLED_ROWS * row_bytes)
+                    key_rows, fetched_rows = v.add(keys, turn_bytes), v.add(fetched, turn_bytes)
+                    query_words = v.add(queries, v.times(turn.index, 4 * turn_words))
+                    if facts.has_minimum:
+                        scales = v.add(keys, v.times(turn.index, 4 * _SLOTS))
+                        offset = facts.scales_offset + 2 * v.lanes * part
+                        scale = load_scales(v, facts, scales, offset)
+                        minimum = load_scales(v, facts, scales, offset + 2 * _SLOTS)
+                    for index in range(turn_words):
+                        row, is_upper = index // words_per_row, index % words_per_row > 0
+                        word = row + _UNROLLED_ROWS * is_upper
+                        if not facts.is_coded:
+                            offset = row_bytes * row + 4 * v.lanes * part
+                            key = v.load(v.lanes_of(Int), key_rows, offset)
+                        else:
+                            offset = row_bytes * row + v.lanes * part
+                            key = load_numbers(v, facts, key_rows, offset, is_upper)
+                        if facts.has_minimum:
+                            key = v.multiply_add(key, scale, minimum)
+                        if part == 0 and not is_upper and row_bytes * row % 64 == 0:
+                            v.prefetch(fetched_rows, row_bytes * row)
+                        for i in range(facts.rows):
+                            query = v.splat_load(Int, query_words, 4 * (i * words + word))
+                            turn.carried[i] = _dot(v, facts, turn.carried[i], key, query)
+                sums = turn.carried
+                if facts.is_coded and not facts.has_minimum:
+                    scale = load_scales(v, facts, keys, facts.scales_offset + 2 * v.lanes * part)
+                    sums = [v.multiply(one, scale) for one in sums]
                 out = v.add(scores, v.times(sub_block.index, 64))
-                for row in range(facts.rows):
-                    v.store(loop.carried[row], out, 4 * (_PIECE_SLOTS * row + v.lanes * part))
+                for i in range(facts.rows):
+                    v.store(sums[i], out, 4 * (_PIECE_SLOTS * i + v.lanes * part))
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 5), emit
@@ -100,7 +123,8 @@ def _tile_values(
     """
     facts: RowTile = tile.value
     units = _SLOTS // facts.elements_per_word
-    element_bytes = 4 // facts.elements_per_word
+    weight_bytes = 4 // facts.elements_per_word
+    are_scaled_by_slot = facts.is_coded and not facts.has_minimum
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
@@ -120,17 +144,23 @@ def _tile_values(
         for row in range(facts.rows):
             v.store(largest[row], seen, 8 * row)
 
-        def weigh(sub_block: ir.Value, out: ir.Value, sums: list[ir.Value]) -> None:
+        def weigh(
+            sub_block: ir.Value, values: ir.Value, out: ir.Value, sums: list[ir.Value]
+        ) -> None:
             for i, (row, slot) in enumerate(places):
                 below = builder.fsub(score_of(sub_block, row, slot), v.splat(largest[row]))
-                offset = 4 * _PIECE_SLOTS * row + element_bytes * slot
+                offset = 4 * _PIECE_SLOTS * row + weight_bytes * slot
                 if facts.kv_dtype == "bf16":  # which keeps 8 bits
                     rounded = bfloats_of_floats(v, v.exp2(below, terms=4))
                     v.store(rounded, out, offset)
                     weight = floats_of_bfloats(v, rounded)
                 else:
-                    weight = v.exp2(below)
-                    v.store(weight, out, offset)
+                    weight = v.exp2(below, terms=4 if facts.is_coded else 6)
+                    scaled = weight
+                    if are_scaled_by_slot:
+                        scale = load_scales(v, facts, values, facts.scales_offset + 2 * slot)
+                        scaled = v.multiply(weight, scale)
+                    v.store(scaled, out, offset)
                 sums[i] = builder.fadd(sums[i], weight)
 
         registers = facts.head_dim // v.lanes
@@ -146,15 +176,12 @@ def _tile_values(
                 fetched = v.add(v.load(Word64, entry, 8 * _LOOKAHEAD), value_offset)
                 row_weights = v.add(weights, v.times(loop.index, 4 * units))
                 if first == 0:
-                    weigh(loop.index, row_weights, weight_sums)
+                    weigh(loop.index, values, row_weights, weight_sums)
                 for unit in range(units):
-                    offsets = [
-                        4 * (unit * facts.head_dim + v.lanes * (first + i)) for i in range(width)
+                    columns = [
+                        _load_value(v, facts, values, fetched, unit, v.lanes * (first + i))
+                        for i in range(width)
                     ]
-                    columns = [v.load(v.lanes_of(Int), values, offset) for offset in offsets]
-                    for offset in offsets:
-                        if offset % 64 == 0:
-                            v.prefetch(fetched, offset)
                     for row in range(facts.rows):
                         weight = v.splat_load(Int, row_weights, 4 * (_PIECE_SLOTS * row + unit))
                         for i in range(width):
@@ -172,6 +199,28 @@ def _tile_values(
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 7), emit
+
+
+def _load_value(
+    v: Vectors, tile: RowTile, values: ir.Value, fetched: ir.Value, unit: int, column: int
+) -> ir.Value:
+    """A register of one slot's values (or of a pair's) from ``column`` on; fetches a later one."""
+    place, is_upper = column, False
+    if tile.has_minimum:
+        place, is_upper = column // 32 * 16 + column % 16, column % 32 >= 16
+    offset = unit * tile.unit_bytes + place * tile.column_bytes
+    if offset % 64 == 0 and not is_upper:
+        v.prefetch(fetched, offset)
+    if not tile.is_coded:
+        return v.load(v.lanes_of(Int), values, offset)
+    numbers = load_numbers(v, tile, values, offset, is_upper)
+    if not tile.has_minimum:
+        return numbers
+    scale_offset = tile.scales_offset + 4 * _SLOTS * (column // 32) + 2 * unit
+    scale, minimum = (
+        splat_scale(v, values, offset) for offset in (scale_offset, scale_offset + 2 * _SLOTS)
+    )
+    return v.multiply_add(numbers, scale, minimum)
 
 
 @intrinsic

@@ -12,17 +12,12 @@ from kvikk.backends.cpu.attention import SUB_BLOCK_SLOTS
 from kvikk.backends.cpu.memory import Region
 from kvikk.errors import ModelError
 from kvikk.models.decoder import Attention
+from kvikk.shapes.dtypes import kvikk_dtype
 from kvikk.shapes.shape import CacheGroup
-
-_ELEMENT_BYTES = {"f32": 4, "bf16": 2}
 
 
 def block_bytes(group: CacheGroup, plan: Plan) -> int:
     """Bytes of one block of ``group``; ModelError for a plan that this backend cannot keep."""
-    if plan.kv_dtype not in _ELEMENT_BYTES:
-        raise ModelError(
-            f"KV of type {plan.kv_dtype}: the CPU backend keeps {' or '.join(_ELEMENT_BYTES)}"
-        )
     if plan.block_size % SUB_BLOCK_SLOTS or plan.block_size <= 0:
         raise ModelError(
             f"a block size of {plan.block_size}: the CPU backend needs a multiple of "
@@ -30,7 +25,7 @@ def block_bytes(group: CacheGroup, plan: Plan) -> int:
         )
     if group.key_elements != group.value_elements:
         raise ModelError("the CPU backend needs keys and values of one size")
-    return group.elements_per_token * plan.block_size * _ELEMENT_BYTES[plan.kv_dtype]
+    return group.block_bytes(plan.block_size, plan.kv_dtype)
 
 
 class BlockStore:
@@ -39,7 +34,7 @@ class BlockStore:
     def __init__(self, group: CacheGroup, num_blocks: int, plan: Plan) -> None:
         self.block_bytes = block_bytes(group, plan)
         self.num_blocks = num_blocks
-        self._token_bytes = 2 * plan.block_size * _ELEMENT_BYTES[plan.kv_dtype]
+        self._dtype, self._block_size = kvikk_dtype(plan.kv_dtype), plan.block_size
         self._layer_bytes = self.block_bytes // len(group.layers)
         self._region = Region()
         self._offset = self._region.place(num_blocks * self.block_bytes)
@@ -54,7 +49,7 @@ class BlockStore:
 
     def head_bytes(self, attention: Attention) -> int:
         """Bytes of one KV head of a layer in a block: its keys, then its values."""
-        return self._token_bytes * attention.head_dim
+        return 2 * self._block_size * self._dtype.row_bytes(attention.head_dim)
 
     def copy(self, source: int, target: int) -> None:
         """Copy one block over another."""

@@ -77,9 +77,44 @@ class RowTile:
         return f"{self.rows} rows of {self.head_dim}"
 
     @property
+    def element_bits(self) -> int:
+        """Bits of a stored element."""
+        return {"f32": 32, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}[self.kv_dtype]
+
+    @property
     def elements_per_word(self) -> int:
-        """Elements in 32 bits."""
+        """Elements of a query, or weights, in 32 bits: where bfloat16 is stored, it is both."""
         return 2 if self.kv_dtype == "bf16" else 1
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether elements are stored with scales: see ``codes_plain``."""
+        return self.element_bits < 16
+
+    @property
+    def is_float(self) -> bool:
+        """Whether coded elements are small floats rather than whole numbers."""
+        return self.kv_dtype == "fp8"
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether 32 elements have a scale and a minimum, not a slot one scale."""
+        return self.kv_dtype == "int4"
+
+    @property
+    def column_bytes(self) -> int:
+        """From one stored column of values to the next: a word, or a byte."""
+        return 1 if self.is_coded else 4
+
+    @property
+    def unit_bytes(self) -> int:
+        """What a slot's values take, or a pair of slots' where they share words."""
+        return self.head_dim * self.element_bits // 8 * self.elements_per_word
+
+    @property
+    def scales_offset(self) -> int:
+        """Where a sub-block's scales begin, in bytes."""
+        return 16 * self.head_dim * self.element_bits // 8
 
 
 def row_tiles(kv_dtype: str, head_dim: int, num_queries: int) -> tuple[RowTile, RowTile]:
@@ -122,3 +157,5 @@ product_parts = _integer_fact("parts")
 tile_rows = _integer_fact("rows")
 tile_head_dim = _integer_fact("head_dim")
 tile_elements_per_word = _integer_fact("elements_per_word")
+tile_element_bits = _integer_fact("element_bits")
+tile_is_float = _integer_fact("is_float")

@@ -18,6 +18,7 @@ from kvikk.backends.cpu.attention_vectors import (
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
 from kvikk.backends.cpu.beside import step_compiled_beside
+from kvikk.backends.cpu.codes_plain import store_codes
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
 from kvikk.backends.cpu.jit import (
     CompileTime,
@@ -54,6 +55,7 @@ class Kernels:
     scores: dict[RowTile, int]
     values: dict[RowTile, int]
     join: dict[RowTile, int]
+    store_codes: dict[RowTile, int]
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,17 @@ def _fetch_or_compile(
     phases = [product for phase in weights.products() for product in phase]
     products = dict.fromkeys(product.product for product in phases)
     tiles: dict[RowTile, None] = {}
+    # Stored by a kernel of their own; one for the rows of a narrow tile serves a wide one too.
+    coded: dict[RowTile, None] = {}
     for layer in decoder.layers:
         attention = layer.attention
         num_queries = attention.num_heads // attention.num_kv_heads
-        tiles |= dict.fromkeys(row_tiles(kv_dtype, attention.head_dim, num_queries))
+        wide, narrow = row_tiles(kv_dtype, attention.head_dim, num_queries)
+        tiles |= dict.fromkeys((wide, narrow))
+        coded |= dict.fromkeys((narrow,) if narrow.is_coded else ())
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total, done = 4 + len(products) + 3 * len(tiles) + len(is_dense), 0
+    total = 4 + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
+    done = 0
 
     def announce(name: str) -> None:
         nonlocal done
@@ -154,6 +161,10 @@ def _fetch_or_compile(
             scores=for_tiles("scores", forms.scores, 5),
             values=for_tiles("values", forms.values, 7),
             join=for_tiles("joins", forms.join, 4),
+            store_codes={
+                tile: compiled(f"stores, {tile}", store_codes, CompileTime(tile), *integers[:5])
+                for tile in coded
+            },
         )
         for dense in is_dense:
             announce("packing")

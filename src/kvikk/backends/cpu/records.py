@@ -24,7 +24,7 @@ QUERY_KEY_VALUE, ATTENTION_OUTPUT, GATE_UP, DOWN = range(PHASES_PER_LAYER)
 # One decoder layer. ``keys`` is the layer's first byte in block 0. Biases are those of a phase's
 # matrices one after another. The norms of queries and keys are a head's, or of all heads together.
 # ``activation`` is 0 where the product of gate and up has applied it; ``up_projections`` is set
-# where the two are separate products.
+# where the two are separate products; ``store_codes`` where keys and values are stored with scales.
 LAYER = _record(
     "attention_norm query_norm key_norm all_queries_norm all_keys_norm attention_post_norm"
     " feed_forward_norm feed_forward_post_norm"
@@ -32,7 +32,7 @@ LAYER = _record(
     " num_heads num_kv_heads head_dim head_words group"
     " wide_rows wide_scores wide_values wide_join"
     " narrow_rows narrow_scores narrow_values narrow_join"
-    " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats"
+    " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats store_codes"
     " rotations rotation_bytes rotated"
     " feed_forward_size up_projections activation",
     "score_scale score_cap",

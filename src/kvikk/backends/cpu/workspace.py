@@ -315,6 +315,7 @@ class Workspace:
             row["sub_blocks"] = self._plan.block_size // SUB_BLOCK_SLOTS
             row["sub_block_bytes"] = row["value_offset"] // row["sub_blocks"]
             row["bfloats"] = self._plan.kv_dtype == "bf16"
+            row["store_codes"] = kernels.store_codes.get(narrow, 0)
 
             if attention.rotation is not None:
                 self._fill_rotation(row, attention.rotation)

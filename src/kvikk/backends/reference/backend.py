@@ -21,7 +21,7 @@ from kvikk.backends.reference.arithmetic import (
     normed,
     rotate,
 )
-from kvikk.backends.reference.blocks import Blocks, block_bytes
+from kvikk.backends.reference.blocks import Blocks
 from kvikk.backends.reference.lookback import Lookback, Places, lookbacks, write_places
 from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix, Norm
 
@@ -56,7 +56,7 @@ class ReferenceBackend:
             weight_bytes=elements * _FLOAT_BYTES,
             activation_bytes=(scores + activations + logits) * _FLOAT_BYTES,
             block_bytes=tuple(
-                block_bytes(group, plan.block_size, plan.kv_dtype) for group in plan.groups
+                group.block_bytes(plan.block_size, plan.kv_dtype) for group in plan.groups
             ),
         )
 
@@ -112,7 +112,7 @@ class ReferenceBackend:
         return logprobs(logits, token_ids, num_top)
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
-        """The blocks' bytes: for each its keys, then its values, ``[layers, slots, elements]``."""
+        """The blocks' bytes: for each its keys, then its values, ``[layers, slots, row bytes]``."""
         return self._blocks[group].read(blocks)
 
     def write(self, group: int, blocks: Sequence[int], data: bytes) -> None:

@@ -5,32 +5,30 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kvikk.backends.reference.codes import CODES
 from kvikk.backends.reference.lookback import Places
+from kvikk.shapes.dtypes import kvikk_dtype
 from kvikk.shapes.shape import CacheGroup
 
 Floats = NDArray[np.float32]
-
-ELEMENT_BYTES = {"f32": 4, "bf16": 2}
-
-
-def block_bytes(group: CacheGroup, block_size: int, kv_dtype: str) -> int:
-    """Bytes of one block: keys and values of ``block_size`` tokens in all layers of ``group``."""
-    return block_size * group.elements_per_token * ELEMENT_BYTES[kv_dtype]
 
 
 class Blocks:
     """The physical blocks of one group.
 
-    Keys are ``[num_blocks, layers, block_size, key_elements]``, values likewise: all layers of a
-    block lie together, so that it can be copied and moved as one.
+    Keys are ``[num_blocks, layers, block_size, row bytes]``, values likewise: all layers of a block
+    lie together, so that it can be copied and moved as one. A row is one token's heads as ``codes``
+    stores them, one after another.
     """
 
     def __init__(self, group: CacheGroup, num_blocks: int, block_size: int, kv_dtype: str) -> None:
-        self._bfloat16 = kv_dtype == "bf16"
-        stored = np.uint16 if self._bfloat16 else np.float32
+        dtype = kvikk_dtype(kv_dtype)
+        self._code, self._heads = CODES[kv_dtype], group.kv_heads
         shape = (num_blocks, len(group.layers), block_size)
-        self._keys = np.zeros((*shape, group.key_elements), stored)
-        self._values = np.zeros((*shape, group.value_elements), stored)
+        self._keys, self._values = (
+            np.zeros((*shape, dtype.row_bytes(elements, group.kv_heads)), np.uint8)
+            for elements in (group.key_elements, group.value_elements)
+        )
 
     def store(self, layer: int, places: Places, keys: Floats, values: Floats) -> None:
         """Put keys and values ``[T, elements]`` at ``places`` ``[T]``."""
@@ -69,14 +67,10 @@ class Blocks:
                 part = np.frombuffer(data, array.dtype, array[block].size, start)
                 array[block] = part.reshape(array[block].shape)
 
-    def _encode(self, x: Floats) -> NDArray[np.float32] | NDArray[np.uint16]:
-        if not self._bfloat16:
-            return x
-        # Round to nearest, ties to even: bfloat16 is the upper half of a float32.
-        bits = x.view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    def _encode(self, x: Floats) -> NDArray[np.uint8]:
+        heads = np.ascontiguousarray(x).reshape(len(x) * self._heads, -1)
+        return self._code.encode(heads).reshape(len(x), -1)
 
-    def _decode(self, stored: NDArray[np.float32] | NDArray[np.uint16]) -> Floats:
-        if not self._bfloat16:
-            return stored.astype(np.float32, copy=False)
-        return (stored.astype(np.uint32) << 16).view(np.float32)
+    def _decode(self, stored: NDArray[np.uint8]) -> Floats:
+        heads = stored.reshape(len(stored) * self._heads, -1)
+        return self._code.decode(heads).reshape(len(stored), -1)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kvikk.errors import ModelError
-from kvikk.shapes.dtypes import KvDtypes
+from kvikk.shapes.dtypes import KvDtypes, as_kvikk_keeps, kv_dtypes
 from kvikk.shapes.reserve import kvikk, llama_cpp, sglang, transformers, vllm
 from kvikk.shapes.reserve.records import (
     Reserved,
@@ -47,6 +47,8 @@ def reserve(
     """
     if engine == "llamacpp":
         shape = with_float_states(shape)
+    if engine == "kvikk":
+        dtypes = as_kvikk_keeps(dtypes or kv_dtypes(shape.kv_dtype))
     if engine == "transformers":
         shape = with_plain_indexers(shape)
     layers = layers_of(shape, dtypes, tp=options.tp, dp_attention=options.dp_attention)
