@@ -125,7 +125,9 @@ def _message_ends(caching: Caching, scheme: MessageEnds, prompt: ProviderPrompt)
     slots = scheme.write_slots - bool(implicit)
     written = sorted({*implicit, *explicit[-slots:]})
     message_ends = [index for index, position in enumerate(positions) if position.ends_message]
-    matched = sorted({*explicit, *(() if prompt.explicit else message_ends)})[-scheme.matched :]
+    matched = sorted({*explicit, *implicit, *(() if prompt.explicit else message_ends)})[
+        -scheme.matched :
+    ]
     writable = [ends.point(index, _ttl(positions[index])) for index in ends.enough(written)]
     return Plan(
         tuple(ends.point(index) for index in ends.enough(matched)),
