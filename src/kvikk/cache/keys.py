@@ -58,6 +58,14 @@ def block_key(parent: bytes, tokens: Iterable[int]) -> bytes:
     return sha256(parent + _token_bytes(tokens)).digest()
 
 
+def content_keys(root: bytes, content: bytes, chunk_bytes: int) -> list[bytes]:
+    """The keys of a prompt that nobody has tokenised: a chain over its whole chunks of bytes.
+
+    They never meet those of tokens: ``root`` has a block size and numerics of its own.
+    """
+    return _chain(root, content, chunk_bytes)
+
+
 class KeyChain:
     """The keys of one sequence's full blocks, kept up to date as its tokens grow.
 
@@ -79,14 +87,20 @@ class KeyChain:
     def extend(self, tokens: Iterable[int]) -> None:
         """Append tokens, each in 0 … 2³² - 1 (else OverflowError, and nothing is appended)."""
         data = self._rest + _token_bytes(tokens)
-        width = self._block_bytes
-        parent = self._parent
-        full_bytes = len(data) - len(data) % width
-        for start in range(0, full_bytes, width):
-            parent = sha256(parent + data[start : start + width]).digest()
-            self._keys.append(parent)
-        self._parent = parent
-        self._rest = data[full_bytes:]
+        keys = _chain(self._parent, data, self._block_bytes)
+        if keys:
+            self._keys += keys
+            self._parent = keys[-1]
+        self._rest = data[len(keys) * self._block_bytes :]
+
+
+def _chain(parent: bytes, data: bytes, width: int) -> list[bytes]:
+    """The key of each whole piece of ``width`` bytes, each with the one before as its parent."""
+    keys = []
+    for stop in range(width, len(data) + 1, width):
+        parent = sha256(parent + data[stop - width : stop]).digest()
+        keys.append(parent)
+    return keys
 
 
 def _token_bytes(tokens: Iterable[int]) -> bytes:

@@ -14,6 +14,7 @@ from kvikk import __version__
 from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
+from kvikk.cli.replay import replay
 from kvikk.cli.route import route
 from kvikk.cli.serve import serve
 from kvikk.cli.size import size
@@ -46,7 +47,7 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, route, generate, chat, why, top):
+for _verb in (size, serve, route, replay, generate, chat, why, top):
     app.command()(_verb)
 app.add_typer(bench)
 

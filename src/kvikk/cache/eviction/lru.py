@@ -5,7 +5,8 @@ middle. ``BlockPool`` does the same with physical blocks and references; a test 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from kvikk.cache.eviction.base import Key
 
@@ -31,10 +32,9 @@ class Lru:
         deque(map(order.move_to_end, reversed(own)), maxlen=0)
         return [*keys[self.capacity :], *self._shrink()]
 
-    def discard(self, keys: Iterable[Key]) -> None:
-        """Forget keys, those that are not there too."""
-        for key in keys:
-            self._order.pop(key, None)
+    def oldest(self, count: int) -> Iterator[Key]:
+        """The keys that would be evicted next."""
+        return islice(self._order, max(count, 0))
 
     def resize(self, capacity: int) -> list[Key]:
         """Hold at most ``capacity`` blocks from now on. Returns the keys that were evicted."""

@@ -1,6 +1,6 @@
 """One index for all replicas: block key → a mask with a bit for each replica that holds the block.
 
-Asked for a prompt, it says how far each replica holds it. The masks of every ``stride``-th block are
+Asked for a prompt, it says how far each replica holds it. Every ``stride``-th block's masks are
 ANDed from the root on: a replica's bit that is gone stays gone, and its hit ends within the stride
 before. Only there are the blocks between looked at, one by one. Stride 4, eleven blocks:
 
