@@ -6,7 +6,7 @@ from typing import Any
 
 from kvikk.backends.base import Plan
 from kvikk.engine.engine import Engine
-from kvikk.engine.requests import Generation, Output, Request
+from kvikk.engine.requests import Generation, Output, Request, TokenLogprob
 from kvikk.engine.speculation import Speculation
 from tests.engine.exact_backend import VOCABULARY_SIZE, ExactBackend, groups
 
@@ -18,10 +18,16 @@ class Answer:
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     last: Output | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
     def take(self, output: Output) -> None:
         assert self.last is None, "an output after the last one"
         self.token_ids += output.token_ids
+        self.logprobs += output.logprobs
+        if output.prompt_logprobs is not None:
+            assert self.prompt_logprobs is None, "told twice"
+            self.prompt_logprobs = output.prompt_logprobs
         self.text += output.text
         assert output.usage.completion_tokens == len(self.token_ids)
         if output.finish_reason is not None:
@@ -91,10 +97,18 @@ def run(engine: Engine, requests: Iterable[Request] = ()) -> dict[str, Answer]:
     return answers
 
 
-def step(engine: Engine, answers: dict[str, Answer]) -> None:
-    for output in engine.step():
-        answers.setdefault(output.request_id, Answer()).take(output)
+def step(engine: Engine, answers: dict[str, Answer]) -> list[Output]:
+    outputs = engine.step()
+    for output in outputs:
+        name = answer_name(output.request_id, output.choice)
+        answers.setdefault(name, Answer()).take(output)
     engine.cache.check()
+    return outputs
+
+
+def answer_name(request_id: str, choice: int) -> str:
+    """The first answer has its request's name."""
+    return f"{request_id}/{choice}" if choice else request_id
 
 
 def request(

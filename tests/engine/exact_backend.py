@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kvikk.backends import sampling
 from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, SamplingParameters
 from kvikk.backends.logprobs import logprobs
-from kvikk.engine.chance import uniform
+from kvikk.engine.chance import choice_seed, uniform
 from kvikk.engine.requests import Generation
 from kvikk.models.decoder import Decoder
 from kvikk.shapes.shape import CacheGroup
@@ -145,8 +145,13 @@ def answer(
     generation: Generation,
     windows: Sequence[int | None],
     max_context_tokens: int,
+    choice: int = 0,
+    told: list[NDArray[np.float32]] | None = None,
 ) -> tuple[list[int], str]:
-    """The tokens a request must get and why it ends: one sequence, alone, nothing paged."""
+    """The tokens a request must get and why it ends: one sequence, alone, nothing paged.
+
+    ``told`` gets each token's logits, before they are edited; those of the prompt's too.
+    """
     tokens = list(prompt)
     kept: list[list[int]] = [[] for _ in windows]
     limit = max_context_tokens
@@ -157,14 +162,40 @@ def answer(
             for values, window in zip(kept, windows, strict=True):
                 first = 0 if window is None else max(0, position - window + 1)
                 values.append(_keep(tokens[position], position, sum(values[first:])))
+            if told is not None:
+                told.append(_logits([values[-1] for values in kept]))
         logits = _logits([values[-1] for values in kept])
+        logits = edited(logits, prompt, tokens[len(prompt) :], generation)
         chance = 0.0
         if generation.sampling.temperature > 0:
             assert generation.seed is not None
-            chance = uniform(generation.seed, len(tokens) - len(prompt))
+            chance = uniform(choice_seed(generation.seed, choice), len(tokens) - len(prompt))
         chosen = sampling.sample(logits[None], [generation.sampling], np.array([chance]))
         tokens.append(int(chosen[0]))
         if tokens[-1] in generation.stop_token_ids:
             return tokens[len(prompt) :], "stop"
         if len(tokens) == limit:
             return tokens[len(prompt) :], "length"
+
+
+def edited(
+    logits: NDArray[np.float32],
+    prompt: Sequence[int],
+    generated: list[int],
+    generation: Generation,
+) -> NDArray[np.float32]:
+    """Logits as bias, penalties and the least number of tokens leave them, a token at a time."""
+    changed = logits.copy()
+    for token_id, bias in generation.logit_bias:
+        changed[token_id] += np.float32(bias)
+    if len(generated) < generation.min_tokens:
+        changed[list(generation.stop_token_ids)] = -np.inf
+    for token_id in {*prompt, *generated}:
+        penalty = np.float32(generation.repetition_penalty)
+        value = changed[token_id]
+        changed[token_id] = value / penalty if value > 0 else value * penalty
+    for token_id in set(generated):
+        count = generated.count(token_id)
+        discount = generation.frequency_penalty * count + generation.presence_penalty
+        changed[token_id] -= np.float32(discount)
+    return changed

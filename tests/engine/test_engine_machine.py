@@ -52,6 +52,11 @@ REQUESTS = st.tuples(
         sampling=SAMPLINGS,
         seed=st.integers(0, 3),
         stop_token_ids=st.sampled_from([(), (), (), (5, 6, 7, 8)]),
+        choices=st.sampled_from([1, 1, 1, 2]),
+        min_tokens=st.sampled_from([0, 0, 1]),
+        frequency_penalty=st.sampled_from([0, 0, 0.5]),
+        repetition_penalty=st.sampled_from([1, 1, 1.5]),
+        num_prompt_logprobs=st.sampled_from([None, None, None, 1]),
     ),
     st.sampled_from([b"", b"", b"", b"tenant"]),
 )
@@ -85,6 +90,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.requests: dict[str, Request] = {}
         self.answers: dict[str, Answer] = {}
         self.aborted: set[str] = set()
+        self.ended: set[str] = set()
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=6))
     def add(self, requests: list[tuple[tuple[int, ...], Generation, bytes]]) -> None:
@@ -105,14 +111,20 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(steps):
             if not self.engine.has_work:
                 return
-            driver.step(self.engine, self.answers)
+            self.one_step()
+
+    def one_step(self) -> None:
+        for output in driver.step(self.engine, self.answers):
+            assert output.request_id not in self.ended
+            if output.ends_request:
+                self.ended.add(output.request_id)
 
     @rule(place=st.integers(0, 40))
     def abort(self, place: int) -> None:
         name = f"r{place}"
         if name not in self.requests:
             return
-        done = name in self.answers and self.answers[name].last is not None
+        done = name in self.ended
         aborted = self.engine.abort(name)
         assert aborted == (not done and name not in self.aborted)
         if aborted:
@@ -138,12 +150,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert parts == group.total_blocks
         if stats.running_requests == 0:
             assert driver.live_blocks(self.engine) == 0
-        unfinished = [
-            name
-            for name in self.requests
-            if name not in self.aborted and self.answers.get(name, Answer()).last is None
-        ]
-        assert stats.running_requests + stats.waiting_requests == len(unfinished)
+        unfinished = self.requests.keys() - self.aborted - self.ended
+        most = sum(self.requests[name].generation.choices for name in unfinished)
+        assert len(unfinished) <= stats.running_requests + stats.waiting_requests <= most
 
     def teardown(self) -> None:
         if not hasattr(self, "engine"):
@@ -151,25 +160,33 @@ class EngineMachine(RuleBasedStateMachine):
         self.backend.failure = None
         # Each step gives at least the oldest request one token more: nobody can wait longer.
         limit = sum(
-            len(request.prompt_token_ids) + self.engine.max_context_tokens
+            request.generation.choices
+            * (len(request.prompt_token_ids) + self.engine.max_context_tokens)
             for request in self.requests.values()
         )
         for _ in range(limit + 1):
             if not self.engine.has_work:
                 break
-            driver.step(self.engine, self.answers)
+            self.one_step()
         assert not self.engine.has_work, "somebody starves"
         assert driver.live_blocks(self.engine) == 0
-        assert self.answers.keys() == self.requests.keys()
+        assert self.ended == self.requests.keys() <= self.answers.keys()
         for name, request in self.requests.items():
-            self.compare(request, self.answers[name])
+            self.compare(request, self.answers[name], 0)
+            for choice in range(1, request.generation.choices):
+                got = self.answers.get(driver.answer_name(name, choice))
+                if got is not None:
+                    self.compare(request, got, choice)
+                else:  # it ended before its prompt was computed
+                    assert self.answers[name].finish_reason in ("abort", "error")
 
-    def compare(self, request: Request, got: Answer) -> None:
+    def compare(self, request: Request, got: Answer, choice: int) -> None:
         token_ids, reason = answer(
             request.prompt_token_ids,
             request.generation,
             self.windows,
             self.engine.max_context_tokens,
+            choice,
         )
         if got.finish_reason in ("stop", "length"):
             assert (got.token_ids, got.finish_reason) == (token_ids, reason)

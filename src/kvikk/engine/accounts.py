@@ -77,6 +77,7 @@ class Accounts:
         self._clock = clock
         self._accounts: OrderedDict[str, Account] = OrderedDict()
         self._ids: dict[int, str] = {}
+        self._forks: dict[str, list[int]] = {}  # sequences of a request beside its first
         self._minutes: deque[_Minute] = deque(maxlen=KEPT_MINUTES)
         self._since_start = dict.fromkeys(Cause, 0)
 
@@ -94,7 +95,8 @@ class Accounts:
         if before is None and len(self._accounts) == KEPT_REQUESTS:
             _, before = self._accounts.popitem(last=False)
         if before is not None:
-            del self._ids[before.sequence]
+            for number in (before.sequence, *self._forks.pop(before.request_id, ())):
+                del self._ids[number]
         self._accounts[request_id] = account
         self._ids[sequence] = request_id
         minute = self._this_minute()
@@ -105,6 +107,12 @@ class Accounts:
         for cause, tokens in ledger.totals().items():
             self._since_start[cause] += tokens
         return account
+
+    def fork(self, request_id: str, sequence: int) -> None:
+        """One more sequence of a request; its prompt is accounted for."""
+        if request_id in self._accounts:
+            self._ids[sequence] = request_id
+            self._forks.setdefault(request_id, []).append(sequence)
 
     def find(self, request_id: str, tenant: str | None = None) -> Account | None:
         """The account of a request, while it is kept and if this reader may see it."""

@@ -7,11 +7,15 @@ from kvikk.text.tokenizer import Tokenizer
 
 
 class AnswerText:
-    """Decodes and matches in one go. Belongs to one request and outlives its preemptions."""
+    """Decodes and matches in one go. Belongs to one request and outlives its preemptions.
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
+    A stop string stops nothing that begins in the first ``min_tokens`` tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...], min_tokens: int = 0) -> None:
         self._decoder = StreamDecoder(tokenizer)
         self._matcher = StopMatcher(stop) if stop else None
+        self._unmatched_tokens = min_tokens
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, int | None]:
         """The text that may be shown after these tokens; how many there were at a stop string."""
@@ -19,6 +23,10 @@ class AnswerText:
             return self._decoder.push(token_ids), None
         text = ""
         for count, token_id in enumerate(token_ids, 1):
+            if self._unmatched_tokens:
+                self._unmatched_tokens -= 1
+                text += self._decoder.push((token_id,))
+                continue
             matched = self._matcher.push(self._decoder.push((token_id,)))
             text += matched.text
             if matched.stopped:

@@ -34,7 +34,7 @@ class BatchBuilder:
         self._counting = np.arange(longest, dtype=np.int32)
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
-        """The next ``count`` tokens of each sequence; logits from the last known token on."""
+        """The next ``count`` tokens of each sequence; logits where each wants them."""
         stop = 0
         num_logits = 0
         longest = 0
@@ -55,8 +55,8 @@ class BatchBuilder:
                     self._token_ids[start:stop] = token_ids[first:last]
                 self._positions[start:stop] = self._counting[first:last]
                 self._sequence_rows[start:stop] = index
-            if last >= len(sequence.token_ids):
-                wanted = 1 + len(sequence.draft)
+            wanted = sequence.num_logits(count)
+            if wanted:
                 self._logits_rows[num_logits : num_logits + wanted] = self._counting[
                     stop - wanted : stop
                 ]

@@ -25,6 +25,11 @@ def uniform(seed: int, index: int) -> float:
     return (_mix(state & _MASK) >> 11) * 2.0**-53
 
 
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed of a request's ``choice``-th answer; the first one's is the request's own."""
+    return seed if choice == 0 else _mix(_mix(seed & _MASK) ^ choice)
+
+
 def _mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK

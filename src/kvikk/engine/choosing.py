@@ -74,8 +74,11 @@ def _sample(
     """One token a row, each of a sequence and so far ahead; _UNUSABLE where there is none."""
     parameters = [sequence.request.generation.sampling for sequence, _ in wanted]
     uniforms = np.array([sequence.uniform(ahead) for sequence, ahead in wanted])
+    edits = None
+    if any(sequence.editor is not None for sequence, _ in wanted):
+        edits = [sequence.edit(ahead) for sequence, ahead in wanted]
     try:
-        chosen: list[int] = backend.sample(logits, parameters, uniforms).tolist()
+        chosen: list[int] = backend.sample(logits, parameters, uniforms, edits).tolist()
     except LogitsError as error:
         sound = [row for row in range(len(wanted)) if row not in error.rows]
         tokens = [_UNUSABLE] * len(wanted)

@@ -31,7 +31,7 @@ class EngineWorker:
     """Runs an engine; every method may be called from any thread.
 
     A listener is called in the engine's thread with each output of its request, the last of which
-    has a finish reason; it must return at once. Every accepted request gets that last output,
+    ends it; it must return at once. Every accepted request gets that last output,
     whatever happens. If the engine itself fails, all of them end with reason ``error``, ``failure``
     says why, and nothing more is accepted.
     """
@@ -166,14 +166,16 @@ class EngineWorker:
         except KvikkError as error:
             timings = Timings(arrived_s, finished_s=time.monotonic())
             usage = Usage(len(request.prompt_token_ids))
-            self._deliver(Output(request.id, (), "", "error", usage, timings, str(error)))
+            self._deliver(
+                Output(request.id, (), "", "error", usage, timings, str(error), ends_request=True)
+            )
 
     def _abort(self, request_id: str, failure: str | None) -> None:
         if failure is None:
             self._engine.abort(request_id)
 
     def _deliver(self, output: Output) -> None:
-        if output.finish_reason is None:
+        if not output.ends_request:
             listener = self._listeners.get(output.request_id)
         else:
             with self._condition:
@@ -200,7 +202,7 @@ class EngineWorker:
         for request_id, listener in listeners.items():
             now_s = time.monotonic()
             output = Output(
-                request_id, (), "", "error", Usage(0), Timings(now_s, finished_s=now_s), failure
+                request_id, (), "", "error", Usage(0), timings, failure, ends_request=True
             )
             try:
                 listener(output)

@@ -63,8 +63,8 @@ class _Open:
 class Accountant:
     """Ledgers for the sequences of one cache manager; owned by the same thread.
 
-    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` before it
-    publishes its first block, and closed with ``close``.
+    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` or ``follow``
+    before it publishes its first block, and closed with ``close``.
     """
 
     def __init__(
@@ -112,8 +112,7 @@ class Accountant:
         ``hit_tokens`` are reused, some of them of a sequence that was ``waited_for``. ``computing``
         names the other sequence that is computing a key.
         """
-        known = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
-        self._open[sequence] = known
+        known = self.follow(sequence, tokens, root)
         reachable = (num_prompt_tokens - 1) // self.block_size * self.block_size
         prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
         missed = _Missed(prompt, keys, hit_tokens, max(hit_tokens, reachable))
@@ -141,6 +140,11 @@ class Accountant:
     def _stored(self, event: BlockStored) -> None:
         known = self._open[event.sequence_id]
         size, start = self.block_size, event.start_token
+    def follow(self, sequence: int, tokens: Sequence[int], root: Root) -> "_Open":
+        """Know a sequence by its growing list of tokens; with no ledger, where it needs none."""
+        known = self._open[sequence] = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
+        return known
+
         stop = start + len(event.keys) * size
         blocks = np.array(known.tokens[start:stop], np.uint32).reshape(-1, size)
         bare_keys = known.bare_keys(stop)[start // size :]
