@@ -20,6 +20,7 @@ from kvikk.server.routes import (
     messages,
     models,
     page,
+    responses,
 )
 from kvikk.server.service import Service
 
@@ -42,7 +43,7 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
     install_error_handlers(app)
-    apis = (chat_completions, completions, messages, models)
+    apis = (chat_completions, completions, responses, messages, models)
     for routes in (*apis, cache, ledger, health, page):
         app.include_router(routes.router)
     return app

@@ -18,6 +18,7 @@ from kvikk.engine.requests import Generation, Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
 from kvikk.errors import BusyError
 from kvikk.server.errors import ApiError
+from kvikk.server.kept import KeptRequests
 from kvikk.server.keys import Caller
 from kvikk.server.ledger_log import LedgerLog
 from kvikk.server.ledgers import request_ledger
@@ -48,6 +49,7 @@ class Service:
             text = loaded.tokenizer if options.ledger_text else None
             self._ledger_log = LedgerLog(options.ledger_log, options.engine.block_size, text)
             self._ledger_log.follow(self._books)
+        self.kept = KeptRequests(len(options.api_keys) + (options.operator_key is not None))
         self.prompts = PromptMaker(loaded, self.model.id)
         shares = options.engine.prefix_caching and options.engine.use_cache
         self._physical_usage = PhysicalUsage(options.engine.block_size if shares else None)

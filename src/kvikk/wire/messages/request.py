@@ -49,15 +49,10 @@ class MessagesPrompt:
 
 @dataclass(frozen=True)
 class MessagesRequest:
-    """The body of ``POST /v1/messages``.
-
-    ``previous_message_id`` is the message to compare with, where ``diagnoses``; None: there is
-    none yet.
-    """
+    """The body of ``POST /v1/messages``; its prompt is to be compared with an earlier message's."""
 
     generation: GenerationFields
     prompt: MessagesPrompt
-    diagnoses: bool = False
     previous_message_id: str | None = None
 
     @classmethod
@@ -79,8 +74,7 @@ class MessagesRequest:
         return cls(
             generation,
             MessagesPrompt.from_json(body),
-            diagnoses=not diagnostics.is_null,
-            previous_message_id=None if previous.is_null else previous.string(),
+            None if previous.is_null else previous.string(),
         )
 
 
