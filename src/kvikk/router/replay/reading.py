@@ -113,9 +113,8 @@ def _read_line(line: bytes, place: str, names: dict[Hashable, Hashable]) -> _Raw
         case _:
             raise RequestError(f"{place}: no request; {_EXPECTED}")
     if prompt_tokens < 1 or not isinstance(output_tokens, int) or output_tokens < 0 or size < 1:
-        raise RequestError(
-            f"{place}: lengths {prompt_tokens} and {output_tokens}, block size {size}"
-        )
+        lengths = f"lengths {prompt_tokens} and {output_tokens}, block size {size}"
+        raise RequestError(f"{place}: {lengths}: these are numbers of tokens")
     if not all(isinstance(block, int | str) for block in blocks):
         raise RequestError(f"{place}: a block's name is a number or a text")
     named = tuple(names.setdefault(block, block) for block in blocks)
