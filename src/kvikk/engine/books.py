@@ -96,8 +96,8 @@ class Books:
         num_prompt_tokens = len(request.prompt_token_ids)
         if keys is None:
             ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
-        else:
             self._accountant.follow(sequence, tokens, self.root(request.salt))
+        else:
             self._reuse.ask(keys, num_prompt_tokens)
             ledger = self._accountant.open(
                 sequence,
@@ -115,13 +115,13 @@ class Books:
             self.log(account, request.prompt_token_ids, keys or ())
         return account
 
-    def end(self, sequence: int, keys: KeyChain | None) -> None:
-        """A sequence has ended."""
     def fork(self, request: Request, sequence: int, tokens: Sequence[int]) -> None:
         """One more answer to a prompt that is accounted for begins; ``tokens`` grows with it."""
         self._accountant.follow(sequence, tokens, self.root(request.salt))
         self.accounts.fork(request.id, sequence)
 
+    def end(self, sequence: int, keys: KeyChain | None) -> None:
+        """A sequence has ended."""
         self._accountant.close(sequence)
         if keys is not None:
             self._reuse.use(keys.keys)

@@ -43,12 +43,12 @@ class Sequence:
         "keys",
         "max_tokens",
         "num_computed",
-        "num_keyed",
         "num_forks",
+        "num_keyed",
         "num_prompt_tokens",
         "number",
-        "request",
         "prompt_logprobs",
+        "request",
         "room",
         "row",
         "seed",
@@ -70,8 +70,8 @@ class Sequence:
         keys: KeyChain | None,
         text: AnswerText | None,
         arrived_s: float,
-    ) -> None:
         choice: int = 0,
+    ) -> None:
         self.number = number
         self.request = request
         self.max_tokens = max_tokens  # prompt and answer together
@@ -80,7 +80,6 @@ class Sequence:
         self.end_token_ids = end_token_ids
         self.keys = keys  # None: nothing is shared, so nothing is named
         self.text = text
-        self.drafter: Drafter | None = None  # from its first guess on
         self.choice = choice
         self.editor = LogitsEditor.for_request(
             request.generation, len(request.prompt_token_ids), end_token_ids
@@ -90,6 +89,7 @@ class Sequence:
         self.prompt_logprobs: list[TokenLogprob] | None = None
         if request.generation.num_prompt_logprobs is not None and choice == 0:
             self.prompt_logprobs = []
+        self.drafter: Drafter | None = None  # from its first guess on
         self.draft: list[int] = []
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
@@ -119,8 +119,6 @@ class Sequence:
         """Tokens of the answer so far."""
         return len(self.token_ids) - self.num_prompt_tokens
 
-    def is_waiting_for_blocks(self) -> bool:
-        """Whether a running sequence is still computing blocks that this one shall share.
     @property
     def has_told_prompt(self) -> bool:
         """Whether the prompt's log-probabilities are all known, or nobody asks for them."""
@@ -143,6 +141,8 @@ class Sequence:
             return None
         return self.editor.edit(self.token_ids, self.draft[:ahead])
 
+    def is_waiting_for_blocks(self) -> bool:
+        """Whether a running sequence is still computing blocks that this one shall share.
 
         Not when that one has come far enough, nor when it has ended or was preempted.
         """

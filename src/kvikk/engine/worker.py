@@ -201,6 +201,7 @@ class EngineWorker:
             job(failure)
         for request_id, listener in listeners.items():
             now_s = time.monotonic()
+            timings = Timings(now_s, finished_s=now_s)
             output = Output(
                 request_id, (), "", "error", Usage(0), timings, failure, ends_request=True
             )

@@ -129,6 +129,11 @@ class Accountant:
         own = self._spans(missed, start, own_blocks, known)
         return Ledger(num_prompt_tokens, all_spans, tuple(joined((*front, *own, tail))))
 
+    def follow(self, sequence: int, tokens: Sequence[int], root: Root) -> "_Open":
+        """Know a sequence by its growing list of tokens; with no ledger, where it needs none."""
+        known = self._open[sequence] = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
+        return known
+
     def close(self, sequence: int) -> None:
         """The sequence has ended: it publishes no more."""
         known = self._open.pop(sequence, None)
@@ -140,11 +145,6 @@ class Accountant:
     def _stored(self, event: BlockStored) -> None:
         known = self._open[event.sequence_id]
         size, start = self.block_size, event.start_token
-    def follow(self, sequence: int, tokens: Sequence[int], root: Root) -> "_Open":
-        """Know a sequence by its growing list of tokens; with no ledger, where it needs none."""
-        known = self._open[sequence] = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
-        return known
-
         stop = start + len(event.keys) * size
         blocks = np.array(known.tokens[start:stop], np.uint32).reshape(-1, size)
         bare_keys = known.bare_keys(stop)[start // size :]
