@@ -67,22 +67,17 @@ class Stub:
             await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 work.cancel()
-                self.cancelled += 1
-                return False
+            can_go_on = await work
             self.finished += 1
-            if not work.result():
-                gone.cancel()
-                return False
-            first = await gone
-            if not first:
-                return False
-            reader._buffer[:0] = first  # put it back
-            return True
-        except ConnectionError:
+        except (asyncio.CancelledError, ConnectionError):
             self.cancelled += 1
-            raise
+            return False
         finally:
             self.running -= 1
+        first = await gone if can_go_on else b""
+        gone.cancel()
+        reader._buffer[:0] = first  # put it back
+        return bool(first)
 
     def own(self, target, body):
         if target == "/health":

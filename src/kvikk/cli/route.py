@@ -81,6 +81,12 @@ def route(
     total_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="For a whole answer; 0: any time.")
     ] = 3600.0,
+    header_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For a request's head to come in.")
+    ] = 10.0,
+    body_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For its body to come in.")
+    ] = 60.0,
     health_interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="Between two checks of a replica.")
     ] = 2.0,
@@ -142,6 +148,8 @@ def route(
         first_byte_timeout_s=first_byte_timeout,
         idle_timeout_s=idle_timeout,
         total_timeout_s=total_timeout,
+        header_timeout_s=header_timeout,
+        body_timeout_s=body_timeout,
         health_interval_s=health_interval,
         drain_s=drain,
         ca_file=ca_file,
