@@ -277,13 +277,8 @@ class CacheManager(CacheState):
         Its blocks go back deepest first, so that a chain is evicted from its end.
         """
         before = self.usage()
+        self.renounce(sequence_id)
         sequence = self._sequences.pop(sequence_id)
-        for key in sequence.promised:
-            owners = self._pending.get(key, [])
-            if sequence_id in owners:
-                owners.remove(sequence_id)
-                if not owners:
-                    del self._pending[key]
         for pool, table, first in zip(
             self._pools, sequence.tables, sequence.first_held, strict=True
         ):
@@ -292,6 +287,15 @@ class CacheManager(CacheState):
         return FreeResult(
             after.cached_blocks - before.cached_blocks, after.empty_blocks - before.empty_blocks
         )
+
+    def renounce(self, sequence_id: int) -> None:
+        """Nobody is to wait for this sequence's blocks any more."""
+        for key in self._sequences[sequence_id].promised:
+            owners = self._pending.get(key, [])
+            if sequence_id in owners:
+                owners.remove(sequence_id)
+                if not owners:
+                    del self._pending[key]
 
     def reset(self) -> ResetResult:
         """Drop the prefix index: nothing computed so far is ever hit again.

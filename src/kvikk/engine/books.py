@@ -12,7 +12,7 @@ from kvikk.backends.base import Plan
 from kvikk.cache.events import Event
 from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant
-from kvikk.cache.ledger.records import Cause, Ledger, Span
+from kvikk.cache.ledger.records import NO_ORIGINS, Cause, Ledger, Origins, Span
 from kvikk.cache.ledger.reuse import ReuseDistances, WhatIf
 from kvikk.cache.ledger.roots import Root
 from kvikk.engine.accounts import Account, Accounts
@@ -87,16 +87,16 @@ class Books:
         hit_tokens: int,
         waited_for: int | None,
         computing: Callable[[bytes], int | None],
+        origins: Origins = NO_ORIGINS,
     ) -> Account:
         """Open the ledger of a request that joins for the first time.
 
-        ``tokens`` grows with the answer. ``keys`` None is a cache that shares nothing, or a request
-        that reads nothing from it: no hit could reach anything.
+        ``tokens`` grows with the answer. ``keys`` None is a cache that shares nothing, where no hit
+        could reach anything.
         """
         num_prompt_tokens = len(request.prompt_token_ids)
         if keys is None:
             ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
-            self._accountant.follow(sequence, tokens, self.root(request.salt))
         else:
             self._reuse.ask(keys, num_prompt_tokens)
             ledger = self._accountant.open(
@@ -108,17 +108,13 @@ class Books:
                 hit_tokens=hit_tokens,
                 waited_for=waited_for,
                 computing=computing,
+                origins=origins,
             )
         assert ledger.hit_tokens == hit_tokens, "a hit is lost in the ledger"
         account = self.accounts.add(request.id, sequence, ledger, request.origin, request.parts)
         if self.log is not None:
             self.log(account, request.prompt_token_ids, keys or ())
         return account
-
-    def fork(self, request: Request, sequence: int, tokens: Sequence[int]) -> None:
-        """One more answer to a prompt that is accounted for begins; ``tokens`` grows with it."""
-        self._accountant.follow(sequence, tokens, self.root(request.salt))
-        self.accounts.fork(request.id, sequence)
 
     def end(self, sequence: int, keys: KeyChain | None) -> None:
         """A sequence has ended."""

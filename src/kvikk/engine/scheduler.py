@@ -8,7 +8,8 @@ Each step, oldest first but in the last line:
     4. admissions   waiting requests join, if everybody so far got all the blocks they needed
     5. the rest     goes to prompts in pieces, those with the least to compute first
 
-A request whose next blocks a running one is computing waits for those, and lets others pass. When
+A request whose next blocks a running one is computing waits for those, and lets others pass; and so
+does one whose blocks are looked for in slower tiers, or loaded from there. When
 the pool is full, the newest running request gives way: its blocks go, its tokens stay, and it joins
 the queue again at its own place by age.
 
@@ -19,7 +20,8 @@ Why this ends. The oldest running request always gets its blocks: it may take th
 a request that does not fit alone was never accepted, and of the budget it gets a half of what the
 answers leave, at least a token. So it finishes, and another one is the oldest. A waiting request is
 passed only while it waits for somebody's blocks; whoever computes them gets there or ends, and then
-the waiting one, being older than the rest of the queue, comes first.
+the waiting one, being older than the rest of the queue, comes first. Who is loading gives way to
+nobody, since others write to its blocks; but a load ends, well or not, in bounded time.
 """
 
 from bisect import insort
@@ -30,10 +32,12 @@ from operator import attrgetter
 from kvikk.backends.base import Plan
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.manager import CacheManager
-from kvikk.cache.records import OutOfBlocks
+from kvikk.cache.records import Match, OutOfBlocks
+from kvikk.cache.tiers.lower import Found
 from kvikk.engine.lookup import Guess
 from kvikk.engine.sequence import NO_ROW, Sequence
 from kvikk.engine.speculation import MAX_ANSWERS, MAX_DRAFT_TOKENS, Speculation
+from kvikk.engine.tiering import NOTHING, Tiering
 from kvikk.shapes.blocks import most_blocks
 
 _BY_AGE = attrgetter("number")
@@ -44,12 +48,10 @@ _BY_REMAINING = attrgetter("remaining", "number")
 class Step:
     """What one step computes: the next tokens of these sequences, after these copies of blocks.
 
-    ``budget`` is how many tokens more it may hold, ``rows`` how many rows of logits beside the one
-    that every sequence has.
+    ``budget`` is how many tokens more it may hold.
     """
 
     budget: int
-    rows: int
     chunks: dict[Sequence, int] = field(default_factory=dict)
     copies: list[BlockCopy] = field(default_factory=list)
     admitted: list[Sequence] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Scheduler:
         max_running: int,
         speculation: Speculation | None,
         on_admission: Callable[[Sequence], None] = lambda sequence: None,
+        tiering: Tiering | None = None,
     ) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -83,6 +86,7 @@ class Scheduler:
         self._max_rows = plan.max_batch_sequences
         self.speculation = speculation
         self._on_admission = on_admission
+        self._tiering = tiering
         self._windows = [group.window_tokens for group in plan.groups]
         self._most_blocks = [
             most_blocks(plan.max_context_tokens, window, plan.block_size, step_tokens)
@@ -101,6 +105,8 @@ class Scheduler:
             self._release(sequence)
         else:
             self.waiting.remove(sequence)
+        if self._tiering is not None:
+            self._tiering.forget(sequence)
 
     @property
     def num_sequences(self) -> int:
@@ -114,11 +120,13 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the next step's work and make room for it in the cache."""
-        spare_rows = self._max_rows - min(self.num_sequences, self._max_running)
-        step = Step(self._step_tokens, spare_rows)
+        step = Step(self._step_tokens)
+        self._end_loads(step)
         prefills: list[Sequence] = []
         at_edge: list[Sequence] = []
         for sequence in self.running:
+            if sequence.is_loading:
+                continue
             if sequence.remaining > 1:
                 prefills.append(sequence)
             elif sequence.num_computed < sequence.room:
@@ -136,7 +144,9 @@ class Scheduler:
             prefills += self._admit(step)
         for sequence in sorted(prefills, key=_BY_REMAINING):
             self._give(step, sequence, step.budget)
-        assert step.chunks or not self.num_sequences, "the oldest must always get its blocks"
+        assert step.chunks or not self.num_sequences or self._tiering_is_awaited, (
+            "the oldest must always get its blocks"
+        )
         assert sum(step.chunks.values()) == self._step_tokens - step.budget
         assert len(self.running) + len(self._free_rows) == self._max_running
         return step
@@ -145,8 +155,6 @@ class Scheduler:
         """Let a sequence compute up to ``most`` more tokens in this step, if there are blocks."""
         planned = step.chunks.get(sequence, 0)
         count = min(sequence.remaining - planned, most, step.budget)
-        if not sequence.has_told_prompt:  # a row for each token
-            count = min(count, step.rows + (planned == 0))
         if count <= 0 or not sequence.is_running:  # it may have given way just now
             return
         stop = sequence.num_computed + planned + count
@@ -155,8 +163,6 @@ class Scheduler:
         if stop <= sequence.room:
             step.chunks[sequence] = planned + count
             step.budget -= count
-            if not sequence.has_told_prompt:
-                step.rows -= count - (planned == 0)
         else:
             step.short_of_blocks = True
 
@@ -168,10 +174,9 @@ class Scheduler:
         answers, speculation = list(step.chunks), self.speculation
         if speculation is None or not 0 < len(answers) <= MAX_ANSWERS:
             return
-        # Every guess wants a row of logits more.
-        budget = min(
-            step.rows, step.budget if self.num_sequences == len(answers) else step.budget // 2
-        )
+        # Every sequence may want a row of logits in this step, and every guess one more.
+        rows = self._max_rows - min(self.num_sequences, self._max_running)
+        budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
         likely = speculation.least_chance(len(answers))
         drafts = [(one, self._guess(speculation, one, likely, budget)) for one in answers]
         chances = sorted([guess.chance for _, draft in drafts for guess in draft], reverse=True)
@@ -188,7 +193,6 @@ class Scheduler:
             sequence.draft = draft
             step.chunks[sequence] += len(draft)
             step.budget -= len(draft)
-            step.rows -= len(draft)
             left -= len(draft)
 
     def _guess(
@@ -197,7 +201,7 @@ class Scheduler:
         """What may follow an answer, as far as there is room for it."""
         room = sequence.max_tokens - len(sequence.token_ids) - 1
         most = min(MAX_DRAFT_TOKENS, budget, room)
-        if most <= 0 or sequence.num_forks or not sequence.has_told_prompt:
+        if most <= 0:
             return []
         if sequence.drafter is None:  # not before: those that wait in the queue need no memory
             sequence.drafter = speculation.drafter(sequence.request, sequence.max_tokens)
@@ -224,31 +228,16 @@ class Scheduler:
     def _extend(self, step: Step, sequence: Sequence, count: int) -> None:
         """Get blocks for the next ``count`` tokens. Raises OutOfBlocks, and changes nothing then.
 
-        An answer takes whole blocks, and leaves the cache alone until they are full. What shall be
-        forked has no room that is not computed.
+        An answer takes whole blocks, and leaves the cache alone until they are full.
         """
         wanted = sequence.num_computed + count - sequence.room
         if wanted <= 0:
             return
-        if sequence.remaining == 1 and not sequence.num_forks:
+        if sequence.remaining == 1:
             wanted += -(sequence.room + wanted) % self._block_size
         step.copies += self._cache.append(sequence.number, wanted)
         sequence.room += wanted
         sequence.table_changed = True
-
-    def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Run ``child`` on the blocks of ``parent``, whose known tokens are all computed.
-
-        Where as many run as may, it joins the queue, and finds what is cached like anybody.
-        """
-        if not self._free_rows:
-            self.add(child)
-            return
-        self._cache.fork(parent.number, child.number)
-        child.row = self._free_rows.pop()
-        child.num_computed = child.room = parent.room
-        child.table_changed = True
-        insort(self.running, child, key=_BY_AGE)
 
     def _choose_victim(self, sequence: Sequence, group: int) -> Sequence | None:
         """The newest sequence whose end frees a block of ``group`` now, if newer than ``sequence``.
@@ -256,7 +245,11 @@ class Scheduler:
         For the oldest, any newer one will do: blocks that newer ones share among themselves come
         free only with the last of them.
         """
-        newer = [other for other in reversed(self.running) if other.number > sequence.number]
+        newer = [
+            other
+            for other in reversed(self.running)
+            if other.number > sequence.number and not other.is_loading
+        ]
         for other in newer:
             if self._cache.sole_blocks(other.number)[group] > 0:
                 return other
@@ -269,7 +262,11 @@ class Scheduler:
         self.add(sequence)
 
     def _release(self, sequence: Sequence) -> None:
-        self._cache.free(sequence.number)
+        if sequence.is_loading and self._tiering is not None:
+            self._tiering.abandon(sequence)
+            sequence.is_loading = False
+        else:
+            self._cache.free(sequence.number)
         self._free_rows.append(sequence.row)
         sequence.row = NO_ROW
         sequence.num_computed = sequence.room = 0
@@ -285,12 +282,10 @@ class Scheduler:
         while place < len(self.waiting) and step.budget and len(self.running) < self._max_running:
             sequence = self.waiting[place]
             place += 1
-            if sequence.is_waiting_for_blocks():
+            if sequence.is_waiting_for_blocks() or self._is_looked_up(sequence):
                 continue
             num_tokens = len(sequence.token_ids)
-            # A prompt that shall be told of is computed, cached or not.
-            keys = sequence.block_keys(num_tokens) if sequence.has_told_prompt else ()
-            match = self._cache.match(keys, num_tokens)
+            match = self._cache.match(sequence.block_keys(num_tokens), num_tokens)
             if match.pending_on is not None:
                 sequence.awaited = self._running_by_number(match.pending_on)
                 sequence.waited_for = match.pending_on
@@ -298,6 +293,14 @@ class Scheduler:
                 continue
             if not self._fits(sequence, match.num_tokens, match.num_tokens):
                 return admitted
+            found = self._find_below(sequence, match)
+            if found is None:
+                continue
+            if found.num_blocks:
+                if not self._load(sequence, match, found.num_blocks):
+                    return admitted
+                place -= 1
+                continue
             try:
                 self._cache.allocate(sequence.number, match, 1)
             except OutOfBlocks:
@@ -307,19 +310,80 @@ class Scheduler:
                 self._cache.free(sequence.number)
                 return admitted
             place -= 1
-            insort(self.running, self.waiting.pop(place), key=_BY_AGE)
-            sequence.row = self._free_rows.pop()
-            sequence.num_computed = match.num_tokens
-            sequence.room = match.num_tokens + 1
-            sequence.table_changed = True
-            if sequence.cached_tokens is None:
-                sequence.cached_tokens = match.num_tokens
-                step.admitted.append(sequence)
-                self._on_admission(sequence)
+            self._join(sequence, match.num_tokens + 1)
+            self._settle(step, sequence, match.num_tokens)
             step.chunks[sequence] = 1
             step.budget -= 1
             admitted.append(sequence)
         return admitted
+
+    def _join(self, sequence: Sequence, room: int) -> None:
+        """Let a waiting sequence, which has that much room, run."""
+        self.waiting.remove(sequence)
+        insort(self.running, sequence, key=_BY_AGE)
+        sequence.row = self._free_rows.pop()
+        sequence.room = room
+        sequence.table_changed = True
+
+    def _settle(self, step: Step, sequence: Sequence, hit_tokens: int) -> None:
+        """Begin behind the hit; the first time, say so."""
+        sequence.num_computed = hit_tokens
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = hit_tokens
+            step.admitted.append(sequence)
+            self._on_admission(sequence)
+        if self._tiering is not None:
+            self._tiering.forget(sequence)
+
+    @property
+    def _tiering_is_awaited(self) -> bool:
+        """Whether somebody waits for an answer from slower tiers."""
+        return self._tiering is not None and (
+            self._tiering.is_loading or any(map(self._is_looked_up, self.waiting))
+        )
+
+    def _is_looked_up(self, sequence: Sequence) -> bool:
+        return self._tiering is not None and self._tiering.is_looking(sequence)
+
+    def _find_below(self, sequence: Sequence, match: Match) -> Found | None:
+        """What slower tiers can serve beyond the pool's hit; None while that is found out."""
+        if self._tiering is None or not match.keys:
+            return NOTHING
+        most_blocks = (len(sequence.token_ids) - 1) // self._block_size
+        hit_blocks = match.num_tokens // self._block_size
+        return self._tiering.find(sequence, match.keys[:most_blocks], hit_blocks)
+
+    def _load(self, sequence: Sequence, match: Match, num_blocks: int) -> bool:
+        """Give a sequence a prefix's blocks and have them filled; False if there are too few."""
+        assert self._tiering is not None
+        num_tokens = num_blocks * self._block_size
+        try:
+            blocks = self._cache.restore(sequence.number, match.keys, num_blocks)
+        except OutOfBlocks:
+            return False
+        if not self._fits(sequence, num_tokens, num_tokens):
+            self._cache.free(sequence.number)
+            return False
+        self._join(sequence, num_tokens)
+        sequence.is_loading = True
+        self._tiering.load(sequence, blocks)
+        return True
+
+    def _end_loads(self, step: Step) -> None:
+        """Let those run whose blocks are filled; where that failed, they join the queue again."""
+        if self._tiering is None:
+            return
+        for number, complete in self._tiering.ended_loads():
+            sequence = self._running_by_number(number)
+            num_tokens = sequence.room
+            if complete:
+                self._settle(step, sequence, num_tokens)
+                self._tiering.publish(sequence, num_tokens)
+                sequence.is_loading = False
+            else:
+                sequence.is_loading = False
+                self.preempt(sequence)
+                self._tiering.retry(sequence)
 
     def _running_by_number(self, number: int) -> Sequence:
         return next(sequence for sequence in self.running if sequence.number == number)

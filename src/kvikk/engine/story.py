@@ -136,6 +136,9 @@ class Storyteller:
 
     def _evicted(self, spans: list[Span], count: str, other: str | None) -> tuple[str, str | None]:
         detail = spans[0].detail
+        if detail.tier is not None:
+            text = f"{count} are in the {detail.tier} tier, and computing them took less time"
+            return f"{text} than loading them would have", None
         text = f"{count} were here{_ago(detail, 'until')} and made room"
         text += f" for {_whose(other)}" if other is not None else " for others"
         more = max(span.detail.more_blocks or 0 for span in spans)

@@ -14,9 +14,9 @@ from enum import Enum
 
 from kvikk.backends.base import Backend, Plan
 from kvikk.cache.events import BlockStored, Event
-from kvikk.cache.ledger.records import Cause
+from kvikk.cache.ledger.records import NO_ORIGINS, Cause, Origins
 from kvikk.cache.manager import CacheManager
-from kvikk.cache.tiers.lower import Found, Lookup, Lower, Name, PassedOver
+from kvikk.cache.tiers.lower import Found, Lookup, Lower, Name
 from kvikk.cache.tiers.speed import Average
 from kvikk.cache.tiers.tier import TierUsage
 from kvikk.engine.sequence import Sequence
@@ -47,14 +47,6 @@ class _Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """Where a prompt's hit came from: a cause a block, and what was there and not worth a load."""
-
-    causes: tuple[Cause, ...] = ()
-    passed_over: PassedOver | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TieringStats:
     """The tiers, fastest first. ``dropped_blocks`` came too fast to be written.
 
@@ -64,6 +56,9 @@ class TieringStats:
     tiers: tuple[TierUsage, ...] = ()
     dropped_blocks: int = 0
     emptying: bool = False
+
+
+NO_TIERS = TieringStats()
 
 
 @dataclass(slots=True)
@@ -191,7 +186,7 @@ class Tiering:
     def abandon(self, sequence: Sequence) -> None:
         """The sequence has ended while it was loading: its blocks go when nobody writes to them."""
         self._abandoned.add(sequence.number)
-        self._restores.pop(sequence.number, None)
+        self._cache.renounce(sequence.number)
 
     def ended_loads(self) -> list[tuple[int, bool]]:
         """Take in answers: the sequences whose loads are over, and whether all came."""
@@ -224,11 +219,12 @@ class Tiering:
         self._cache.commit(sequence.number, num_tokens, sequence.block_keys(num_tokens))
         self._listens = True
 
-    def origins(self, sequence: Sequence, num_hit_blocks: int) -> Origins:
+    def origins(self, sequence: Sequence) -> Origins:
         """What the ledger of a sequence that is admitted wants to know."""
         restore = self._restores.get(sequence.number)
         if restore is None:
-            return Origins()
+            return NO_ORIGINS
+        num_hit_blocks = (sequence.cached_tokens or 0) // self._plan.block_size
         causes = [Cause.HIT_DEVICE] * num_hit_blocks
         if restore.state is _State.LOADING:
             slowest: dict[bytes, int] = {}
@@ -238,7 +234,10 @@ class Tiering:
             for block in range(num_hit_blocks):
                 if keys[block] in slowest:
                     causes[block] = self._lower.tiers[slowest[keys[block]]].cause
-        return Origins(tuple(causes), restore.found.passed_over)
+        passed = restore.found.passed_over
+        if passed is None:
+            return Origins(tuple(causes))
+        return Origins(tuple(causes), range(passed.start, passed.stop), passed.tier)
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence was admitted, or ended before it was."""

@@ -65,6 +65,7 @@ def _span(teller: Storyteller, account: Account, span: Span, with_text: bool) ->
         "more_blocks": detail.more_blocks,
         "group": detail.group,
         "part": detail.part,
+        "tier": detail.tier,
         "differs_at": detail.differs_at,
     }
     found = teller.difference(account, span) if with_text else None

@@ -24,7 +24,16 @@ from kvikk.cache.ledger import contents as block_contents
 from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
 from kvikk.cache.ledger.moved import RecentTokens, RunFinder
 from kvikk.cache.ledger.recent import RecentTable, bytes_per_row
-from kvikk.cache.ledger.records import NOTHING, Cause, Detail, Ledger, Span, joined
+from kvikk.cache.ledger.records import (
+    NO_ORIGINS,
+    NOTHING,
+    Cause,
+    Detail,
+    Ledger,
+    Origins,
+    Span,
+    joined,
+)
 from kvikk.cache.ledger.residents import Residents, sortable
 from kvikk.cache.ledger.roots import Root
 
@@ -63,8 +72,8 @@ class _Open:
 class Accountant:
     """Ledgers for the sequences of one cache manager; owned by the same thread.
 
-    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` or ``follow``
-    before it publishes its first block, and closed with ``close``.
+    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` before it
+    publishes its first block, and closed with ``close``.
     """
 
     def __init__(
@@ -105,22 +114,25 @@ class Accountant:
         hit_tokens: int,
         waited_for: int | None = None,
         computing: Callable[[bytes], int | None] = lambda key: None,
+        origins: Origins = NO_ORIGINS,
     ) -> Ledger:
         """Account for a prompt at its admission.
 
         ``tokens`` is the sequence's growing list and ``keys`` those of its full blocks; the first
         ``hit_tokens`` are reused, some of them of a sequence that was ``waited_for``. ``computing``
-        names the other sequence that is computing a key.
+        names the other sequence that is computing a key; ``origins`` what slower tiers had.
         """
-        known = self.follow(sequence, tokens, root)
+        known = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
+        self._open[sequence] = known
         reachable = (num_prompt_tokens - 1) // self.block_size * self.block_size
         prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
         missed = _Missed(prompt, keys, hit_tokens, max(hit_tokens, reachable))
         partial = self._partial(missed, root)
-        front = (*self._hits(keys, hit_tokens, waited_for), *((partial,) if partial else ()))
+        hits = self._hits(keys, hit_tokens, waited_for, origins)
+        front = (*hits, *((partial,) if partial else ()))
         start = partial.stop if partial else hit_tokens
         tail = Span(missed.stop, num_prompt_tokens, Cause.TAIL)
-        blocks = self._block_causes(missed, known, computing)
+        blocks = self._block_causes(missed, known, computing, origins)
         spans = self._spans(missed, start, blocks, known)
         all_spans = tuple(joined((*front, *spans, tail)))
         own_blocks = [_as_alone(cause) for cause in blocks]
@@ -128,11 +140,6 @@ class Accountant:
             return Ledger(num_prompt_tokens, all_spans)
         own = self._spans(missed, start, own_blocks, known)
         return Ledger(num_prompt_tokens, all_spans, tuple(joined((*front, *own, tail))))
-
-    def follow(self, sequence: int, tokens: Sequence[int], root: Root) -> "_Open":
-        """Know a sequence by its growing list of tokens; with no ledger, where it needs none."""
-        known = self._open[sequence] = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
-        return known
 
     def close(self, sequence: int) -> None:
         """The sequence has ended: it publishes no more."""
@@ -181,16 +188,19 @@ class Accountant:
     # What is said.
 
     def _hits(
-        self, keys: Sequence[bytes], hit_tokens: int, waited_for: int | None
+        self, keys: Sequence[bytes], hit_tokens: int, waited_for: int | None, origins: Origins
     ) -> Iterator[Span]:
         size = self.block_size
-        owners = groupby(
-            range(hit_tokens // size), lambda block: self._residents.sequence(keys[block])
-        )
-        for owner, blocks in owners:
+
+        def source(block: int) -> tuple[Cause, int | None]:
+            cause = origins.causes[block] if origins.causes else Cause.HIT_DEVICE
+            owner = self._residents.sequence(keys[block]) if cause is Cause.HIT_DEVICE else None
+            return cause, owner
+
+        for (cause, owner), blocks in groupby(range(hit_tokens // size), source):
             numbers = list(blocks)
-            detail = Detail(sequence=owner, waited=owner == waited_for)
-            yield Span(numbers[0] * size, (numbers[-1] + 1) * size, Cause.HIT_DEVICE, detail)
+            detail = Detail(sequence=owner, waited=owner is not None and owner == waited_for)
+            yield Span(numbers[0] * size, (numbers[-1] + 1) * size, cause, detail)
 
     def _partial(self, missed: "_Missed", root: Root) -> Span | None:
         if missed.stop == missed.start:
@@ -204,7 +214,11 @@ class Accountant:
         return Span(missed.start, missed.start + common, Cause.PARTIAL, Detail(sequence=owner))
 
     def _block_causes(
-        self, missed: "_Missed", known: _Open, computing: Callable[[bytes], int | None]
+        self,
+        missed: "_Missed",
+        known: _Open,
+        computing: Callable[[bytes], int | None],
+        origins: Origins,
     ) -> list["_BlockCause | None"]:
         """Of each missed block why it is not here, where its key says so."""
         first, end = missed.start // self.block_size, missed.stop // self.block_size
@@ -219,6 +233,11 @@ class Accountant:
             owner = computing(key)
             if owner is not None:
                 causes.append(_BlockCause(Cause.IN_FLIGHT, Detail(sequence=owner)))
+            elif first + index in origins.passed_over:
+                # A faster tier, or more memory here, would have served it.
+                known_end = self._went(gone[index]).detail if was_here[index] else NOTHING
+                detail = replace(known_end, part=None, tier=origins.passed_tier)
+                causes.append(_BlockCause(Cause.EVICTED, detail))
             elif key in self._residents:
                 # Useless without one in front of it that a group lacks: lost for that one's reason.
                 causes.append(causes[-1] if causes else None)
@@ -324,9 +343,8 @@ def _told_together(causes: list[_BlockCause | None]) -> Iterator[_BlockCause | N
         together = list(group)
         if like is not None and like.cause is Cause.EVICTED:
             most = max(cause.detail.more_blocks or 0 for cause in together if cause is not None)
-            yield from [_BlockCause(like.cause, replace(like.detail, more_blocks=most))] * len(
-                together
-            )
+            told = _BlockCause(like.cause, replace(like.detail, more_blocks=most or None))
+            yield from [told] * len(together)
         else:
             yield from together
 

@@ -49,7 +49,8 @@ class Detail:
     its ``group``) would have kept it, if no other hit had come of them. ``part`` is what changed of
     a root key, or what dropped an expired block. A moved run begins at ``seen_at`` in the other
     sequence; both have the same tokens up to ``differs_at``, and from there to the run ``value`` in
-    this one, ``seen_value`` in the other (their first tokens, where they are long).
+    this one, ``seen_value`` in the other (their first tokens, where they are long). ``tier`` had an
+    evicted span, and loading it would have taken longer than computing it.
     """
 
     sequence: int | None = None
@@ -58,6 +59,7 @@ class Detail:
     more_blocks: int | None = None
     group: int | None = None
     part: str | None = None
+    tier: str | None = None
     seen_at: int | None = None
     differs_at: int | None = None
     value: tuple[int, ...] = ()
@@ -65,6 +67,20 @@ class Detail:
 
 
 NOTHING = Detail()
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What slower tiers had of a prompt: the cause of each block of its hit (empty: all of them
+    from the pool), and the blocks that were in ``passed_tier`` and not worth a load.
+    """
+
+    causes: tuple[Cause, ...] = ()
+    passed_over: range = range(0)
+    passed_tier: str | None = None
+
+
+NO_ORIGINS = Origins()
 
 
 @dataclass(frozen=True, slots=True)
