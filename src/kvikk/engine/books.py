@@ -91,12 +91,13 @@ class Books:
     ) -> Account:
         """Open the ledger of a request that joins for the first time.
 
-        ``tokens`` grows with the answer. ``keys`` None is a cache that shares nothing, where no hit
-        could reach anything.
+        ``tokens`` grows with the answer. ``keys`` None is a cache that shares nothing, or a request
+        that reads nothing from it: no hit could reach anything.
         """
         num_prompt_tokens = len(request.prompt_token_ids)
         if keys is None:
             ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
+            self._accountant.follow(sequence, tokens, self.root(request.salt))
         else:
             self._reuse.ask(keys, num_prompt_tokens)
             ledger = self._accountant.open(
@@ -115,6 +116,11 @@ class Books:
         if self.log is not None:
             self.log(account, request.prompt_token_ids, keys or ())
         return account
+
+    def fork(self, request: Request, sequence: int, tokens: Sequence[int]) -> None:
+        """One more answer to a prompt that is accounted for begins; ``tokens`` grows with it."""
+        self._accountant.follow(sequence, tokens, self.root(request.salt))
+        self.accounts.fork(request.id, sequence)
 
     def end(self, sequence: int, keys: KeyChain | None) -> None:
         """A sequence has ended."""

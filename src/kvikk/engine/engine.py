@@ -23,9 +23,10 @@ from kvikk.cache.records import GroupSpec, ResetResult
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.batching import BatchBuilder
 from kvikk.engine.books import Books
-from kvikk.engine.chance import draw_seed
+from kvikk.engine.chance import choice_seed, draw_seed
 from kvikk.engine.choosing import choose
-from kvikk.engine.requests import FinishReason, Output, Request
+from kvikk.engine.logprobs import answer_logprobs, take_prompt_logprobs
+from kvikk.engine.requests import FinishReason, Output, Request, TokenLogprob
 from kvikk.engine.scheduler import Scheduler, Step
 from kvikk.engine.sequence import Sequence
 from kvikk.engine.speculation import Speculation
@@ -119,7 +120,9 @@ class Engine:
             tiering=tiering,
         )
         self._batches = BatchBuilder(plan, self.cache)
-        self._sequences: dict[str, Sequence] = {}
+        self._max_running = max_running
+        self._sequences: dict[str, list[Sequence]] = {}  # of each request those that have not ended
+        self._num_sequences = 0
         self._outputs: list[Output] = []  # of requests that ended between two steps
         self._arrivals = 0
         self._totals: Counter[str] = Counter()
@@ -177,6 +180,19 @@ class Engine:
                 f"{self._vocabulary_size - 1}",
                 "prompt",
             )
+        if request.generation.choices > self._max_running:
+            raise RequestError(
+                f"n is {request.generation.choices}; this engine runs {self._max_running} answers "
+                "at once",
+                "n",
+            )
+        for token_id, _ in request.generation.logit_bias:
+            if not 0 <= token_id < self._vocabulary_size:
+                raise RequestError(
+                    f"logit_bias names token id {token_id}; ids are 0 to "
+                    f"{self._vocabulary_size - 1}",
+                    "logit_bias",
+                )
         if request.generation.stop and self.tokenizer is None:
             raise RequestError("stop strings need a tokenizer, and this engine has none", "stop")
 
@@ -190,45 +206,63 @@ class Engine:
                 f"{len(self._sequences)} requests are running or waiting, which is the limit; "
                 "try again soon"
             )
+        seed = request.generation.seed
+        sequence = self._sequence(
+            request,
+            choice=0,
+            seed=draw_seed() if seed is None else seed,
+            arrived_s=time.monotonic() if arrived_s is None else arrived_s,
+        )
+        self._sequences[request.id] = [sequence]
+        self._scheduler.add(sequence)
+
+    def _sequence(self, request: Request, *, choice: int, seed: int, arrived_s: float) -> Sequence:
+        """One answer to be, as the latest arrival."""
         generation = request.generation
         room = self.max_context_tokens - len(request.prompt_token_ids)
         answer_tokens = room if generation.max_tokens is None else min(generation.max_tokens, room)
-        max_tokens = len(request.prompt_token_ids) + answer_tokens
-        model_ends = frozenset() if generation.ignore_eos else self._end_token_ids
+        # A grammar says itself when an answer is complete, and has nothing to say after that.
+        ignore_eos = generation.ignore_eos and generation.grammar is None
+        model_ends = frozenset() if ignore_eos else self._end_token_ids
+        text = None
+        if self.tokenizer is not None:
+            text = AnswerText(self.tokenizer, generation.stop, generation.min_tokens)
         sequence = Sequence(
             self._arrivals,
             request,
-            max_tokens=max_tokens,
-            seed=draw_seed() if generation.seed is None else generation.seed,
+            max_tokens=len(request.prompt_token_ids) + answer_tokens,
+            seed=seed,
             end_token_ids=model_ends.union(generation.stop_token_ids),
             keys=self._key_chain(request.salt),
-            text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation.stop),
-            arrived_s=time.monotonic() if arrived_s is None else arrived_s,
+            text=text,
+            arrived_s=arrived_s,
+            choice=choice,
         )
         self._arrivals += 1
-        self._sequences[request.id] = sequence
-        self._scheduler.add(sequence)
+        self._num_sequences += 1
+        return sequence
 
     def abort(self, request_id: str) -> bool:
         """End a request now; its last output comes with the next step. False if there is none."""
-        sequence = self._sequences.get(request_id)
-        if sequence is None:
+        sequences = self._sequences.get(request_id)
+        if sequences is None:
             return False
-        self._outputs.append(self._finish(sequence, "abort"))
+        self._outputs += [self._finish(sequence, "abort") for sequence in sequences.copy()]
         return True
 
     def find(self, request_id: str) -> Sequence | None:
-        """A request that has not ended yet; not to be changed."""
-        return self._sequences.get(request_id)
+        """The first answer of a request that has not ended yet; not to be changed."""
+        sequences = self._sequences.get(request_id)
+        return None if sequences is None else sequences[0]
 
     def step(self) -> list[Output]:
-        """Compute one batch and return what it brought, at most one output a request.
+        """Compute one batch and return what it brought, at most one output an answer.
 
         A failing backend ends the requests of the batch with reason ``error``; the others go on.
         """
         outputs, self._outputs = self._outputs, []
         step = self._scheduler.schedule()
-        assert self._scheduler.num_sequences == len(self._sequences), "a request is lost"
+        assert self._scheduler.num_sequences == self._num_sequences, "a request is lost"
         self._count(step)
         if self._tiering is not None:
             self._tiering.flush()
@@ -242,12 +276,16 @@ class Engine:
             logits = self._backend.forward(batch)
         except Exception as error:
             return outputs + self._fail(list(step.chunks), error)
+        if any(not sequence.has_told_prompt for sequence in step.chunks):
+            logits = take_prompt_logprobs(self._backend, step.chunks, logits)
         answering = []
         for sequence, count in step.chunks.items():
             if count < sequence.remaining:
                 self._set_computed(sequence, sequence.num_computed + count)
             else:
                 answering.append(sequence)
+        if any(sequence.num_forks for sequence in answering):
+            answering, logits = self._fork(answering, logits)
         if answering:
             outputs += self._answer(answering, logits)
             if self._speculation is not None and len(logits) == len(batch.token_ids):
@@ -269,12 +307,12 @@ class Engine:
         if self.books is None:
             return
         num_prompt_tokens = sequence.num_prompt_tokens
-        caches = self.cache.prefix_caching
+        reads = self.cache.prefix_caching and sequence.has_told_prompt
         self.books.admit(
             sequence.request,
             sequence.number,
             sequence.token_ids,
-            sequence.block_keys(num_prompt_tokens) if caches else None,
+            sequence.block_keys(num_prompt_tokens) if reads else None,
             hit_tokens=sequence.cached_tokens or 0,
             waited_for=sequence.waited_for,
             computing=lambda key: self.cache.computing(key, besides=sequence.number),
@@ -292,19 +330,63 @@ class Engine:
                 self._totals["prefix_hit_tokens"] += sequence.cached_tokens or 0
         self._totals["steps"] += bool(step.chunks)
         self._totals["preemptions"] += len(step.preempted)
+        self._totals["copied_blocks"] += len(step.copies)
         self._totals["computed_tokens"] += sum(step.chunks.values())
+
+    def _fork(
+        self, sequences: list[Sequence], logits: NDArray[np.float32]
+    ) -> tuple[list[Sequence], NDArray[np.float32]]:
+        """The sequences, and behind each whose prompt is computed the others that it becomes.
+
+        They choose their first tokens from the same logits. What finds no row to run in waits.
+        """
+        forked: list[Sequence] = []
+        rows: list[int] = []
+        row = 0
+        for parent in sequences:
+            own_rows = range(row, row + 1 + len(parent.draft))
+            forked.append(parent)
+            rows += own_rows
+            row = own_rows.stop
+            if parent.num_forks:
+                self._set_computed(parent, parent.num_prompt_tokens)
+            for choice in range(1, 1 + parent.num_forks):
+                child = self._child(parent, choice)
+                self._scheduler.fork(parent, child)
+                if child.is_running:
+                    forked.append(child)
+                    rows.append(own_rows.start)
+            parent.num_forks = 0
+        return forked, logits[rows]
+
+    def _child(self, parent: Sequence, choice: int) -> Sequence:
+        """One more answer to the prompt of ``parent``, which is counted and accounted for once."""
+        child = self._sequence(
+            parent.request,
+            choice=choice,
+            seed=choice_seed(parent.seed, choice),
+            arrived_s=parent.timings.arrived_s,
+        )
+        child.timings = parent.timings
+        child.cached_tokens = parent.cached_tokens
+        self._sequences[parent.request.id].append(child)
+        self._totals["forks"] += 1
+        if self.books is not None:
+            self.books.fork(child.request, child.number, child.token_ids)
+        return child
 
     def _answer(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
         """Choose and accept each sequence's next tokens; unusable logits end only their own."""
         try:
             next_tokens = choose(self._backend, sequences, logits)
+            logprobs = answer_logprobs(self._backend, sequences, next_tokens, logits)
         except Exception as error:
             return self._fail(sequences, error)
         now_s = time.monotonic()
         outputs = []
         for row, (sequence, token_ids) in enumerate(zip(sequences, next_tokens, strict=True)):
             if token_ids:
-                outputs.append(self._accept(sequence, token_ids, now_s))
+                outputs.append(self._accept(sequence, token_ids, logprobs[row], now_s))
             else:
                 outputs += self._fail([sequence], LogitsError((row,)))
         return outputs
@@ -362,14 +444,23 @@ class Engine:
         reason = f"the backend failed: {type(error).__name__}: {error}"
         return [self._finish(sequence, "error", error=reason) for sequence in sequences]
 
-    def _accept(self, sequence: Sequence, token_ids: list[int], now_s: float) -> Output:
+    def _accept(
+        self,
+        sequence: Sequence,
+        token_ids: list[int],
+        logprobs: tuple[TokenLogprob, ...],
+        now_s: float,
+    ) -> Output:
         """Add tokens to their sequence, as far as its end, and end it there.
 
         The last one's keys and values are not computed yet. Those of a wrong guess lie behind,
         where the tokens that come in its place will overwrite them.
         """
+        prompt_logprobs = None
         if sequence.timings.first_token_s is None:
             sequence.timings = replace(sequence.timings, first_token_s=now_s)
+            if sequence.prompt_logprobs is not None:
+                prompt_logprobs = tuple(sequence.prompt_logprobs)
         num_taken = min(len(token_ids), sequence.max_tokens - len(sequence.token_ids))
         is_last = num_taken == sequence.max_tokens - len(sequence.token_ids)
         reason: FinishReason | None = "length" if is_last else None
@@ -393,36 +484,55 @@ class Engine:
             self._totals["accepted_tokens"] += num_taken - 1
             sequence.draft = []
         self._set_computed(sequence, len(sequence.token_ids) - 1)
+        output = Output(
+            sequence.request.id,
+            new_ids,
+            text,
+            None,
+            sequence.usage(),
+            sequence.timings,
+            choice=sequence.choice,
+            logprobs=logprobs[:num_taken],
+            prompt_logprobs=prompt_logprobs,
+        )
         if reason is not None:
-            return self._finish(sequence, reason, new_ids, text)
+            return self._finish(sequence, reason, output)
         if not self._use_cache:
             self._scheduler.preempt(sequence)
-        return Output(sequence.request.id, new_ids, text, None, sequence.usage(), sequence.timings)
+        return output
 
     def _finish(
         self,
         sequence: Sequence,
         reason: FinishReason,
-        token_ids: tuple[int, ...] = (),
-        text: str = "",
+        output: Output | None = None,
         error: str | None = None,
     ) -> Output:
-        """Give back all that a request holds; its last output."""
+        """Give back all that an answer holds; its last output, which ``output`` becomes."""
         self._scheduler.remove(sequence)
-        del self._sequences[sequence.request.id]
-        self._finished[reason] += 1
+        self._num_sequences -= 1
+        request_id = sequence.request.id
+        others = self._sequences[request_id]
+        others.remove(sequence)
+        if not others:
+            del self._sequences[request_id]
+            self._finished[reason] += 1
         if self.books is not None and sequence.cached_tokens is not None:
             self.books.end(sequence.number, sequence.keys)
+        if output is None:
+            output = Output(
+                request_id, (), "", None, sequence.usage(), sequence.timings, choice=sequence.choice
+            )
+        text = output.text
         if sequence.text is not None and reason in ("stop", "length"):
             text += sequence.text.finish()
-        return Output(
-            sequence.request.id,
-            token_ids,
-            text,
-            reason,
-            sequence.usage(),
-            replace(sequence.timings, finished_s=time.monotonic()),
-            error,
+        return replace(
+            output,
+            text=text,
+            finish_reason=reason,
+            timings=replace(sequence.timings, finished_s=time.monotonic()),
+            error=error,
+            ends_request=not others,
         )
 
     def _key_chain(self, salt: bytes) -> KeyChain | None:

@@ -48,10 +48,12 @@ _BY_REMAINING = attrgetter("remaining", "number")
 class Step:
     """What one step computes: the next tokens of these sequences, after these copies of blocks.
 
-    ``budget`` is how many tokens more it may hold.
+    ``budget`` is how many tokens more it may hold, ``rows`` how many rows of logits beside the one
+    that every sequence has.
     """
 
     budget: int
+    rows: int
     chunks: dict[Sequence, int] = field(default_factory=dict)
     copies: list[BlockCopy] = field(default_factory=list)
     admitted: list[Sequence] = field(default_factory=list)
@@ -120,7 +122,8 @@ class Scheduler:
 
     def schedule(self) -> Step:
         """Choose the next step's work and make room for it in the cache."""
-        step = Step(self._step_tokens)
+        spare_rows = self._max_rows - min(self.num_sequences, self._max_running)
+        step = Step(self._step_tokens, spare_rows)
         self._end_loads(step)
         prefills: list[Sequence] = []
         at_edge: list[Sequence] = []
@@ -155,6 +158,8 @@ class Scheduler:
         """Let a sequence compute up to ``most`` more tokens in this step, if there are blocks."""
         planned = step.chunks.get(sequence, 0)
         count = min(sequence.remaining - planned, most, step.budget)
+        if not sequence.has_told_prompt:  # a row for each token
+            count = min(count, step.rows + (planned == 0))
         if count <= 0 or not sequence.is_running:  # it may have given way just now
             return
         stop = sequence.num_computed + planned + count
@@ -163,6 +168,8 @@ class Scheduler:
         if stop <= sequence.room:
             step.chunks[sequence] = planned + count
             step.budget -= count
+            if not sequence.has_told_prompt:
+                step.rows -= count - (planned == 0)
         else:
             step.short_of_blocks = True
 
@@ -174,9 +181,10 @@ class Scheduler:
         answers, speculation = list(step.chunks), self.speculation
         if speculation is None or not 0 < len(answers) <= MAX_ANSWERS:
             return
-        # Every sequence may want a row of logits in this step, and every guess one more.
-        rows = self._max_rows - min(self.num_sequences, self._max_running)
-        budget = min(rows, step.budget if self.num_sequences == len(answers) else step.budget // 2)
+        # Every guess wants a row of logits more.
+        budget = min(
+            step.rows, step.budget if self.num_sequences == len(answers) else step.budget // 2
+        )
         likely = speculation.least_chance(len(answers))
         drafts = [(one, self._guess(speculation, one, likely, budget)) for one in answers]
         chances = sorted([guess.chance for _, draft in drafts for guess in draft], reverse=True)
@@ -193,6 +201,7 @@ class Scheduler:
             sequence.draft = draft
             step.chunks[sequence] += len(draft)
             step.budget -= len(draft)
+            step.rows -= len(draft)
             left -= len(draft)
 
     def _guess(
@@ -201,7 +210,7 @@ class Scheduler:
         """What may follow an answer, as far as there is room for it."""
         room = sequence.max_tokens - len(sequence.token_ids) - 1
         most = min(MAX_DRAFT_TOKENS, budget, room)
-        if most <= 0:
+        if most <= 0 or sequence.num_forks or not sequence.has_told_prompt:
             return []
         if sequence.drafter is None:  # not before: those that wait in the queue need no memory
             sequence.drafter = speculation.drafter(sequence.request, sequence.max_tokens)
@@ -228,16 +237,31 @@ class Scheduler:
     def _extend(self, step: Step, sequence: Sequence, count: int) -> None:
         """Get blocks for the next ``count`` tokens. Raises OutOfBlocks, and changes nothing then.
 
-        An answer takes whole blocks, and leaves the cache alone until they are full.
+        An answer takes whole blocks, and leaves the cache alone until they are full. What shall be
+        forked has no room that is not computed.
         """
         wanted = sequence.num_computed + count - sequence.room
         if wanted <= 0:
             return
-        if sequence.remaining == 1:
+        if sequence.remaining == 1 and not sequence.num_forks:
             wanted += -(sequence.room + wanted) % self._block_size
         step.copies += self._cache.append(sequence.number, wanted)
         sequence.room += wanted
         sequence.table_changed = True
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Run ``child`` on the blocks of ``parent``, whose known tokens are all computed.
+
+        Where as many run as may, it joins the queue, and finds what is cached like anybody.
+        """
+        if not self._free_rows:
+            self.add(child)
+            return
+        self._cache.fork(parent.number, child.number)
+        child.row = self._free_rows.pop()
+        child.num_computed = child.room = parent.room
+        child.table_changed = True
+        insort(self.running, child, key=_BY_AGE)
 
     def _choose_victim(self, sequence: Sequence, group: int) -> Sequence | None:
         """The newest sequence whose end frees a block of ``group`` now, if newer than ``sequence``.
@@ -285,7 +309,9 @@ class Scheduler:
             if sequence.is_waiting_for_blocks() or self._is_looked_up(sequence):
                 continue
             num_tokens = len(sequence.token_ids)
-            match = self._cache.match(sequence.block_keys(num_tokens), num_tokens)
+            # A prompt that shall be told of is computed, cached or not.
+            keys = sequence.block_keys(num_tokens) if sequence.has_told_prompt else ()
+            match = self._cache.match(keys, num_tokens)
             if match.pending_on is not None:
                 sequence.awaited = self._running_by_number(match.pending_on)
                 sequence.waited_for = match.pending_on

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence as Tokens
 
+from kvikk.backends.base import LogitsEdit
 from kvikk.cache.keys import KeyChain
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.chance import uniform
-from kvikk.engine.requests import Request, Timings, Usage
+from kvikk.engine.edits import LogitsEditor
+from kvikk.engine.requests import Request, Timings, TokenLogprob, Usage
 from kvikk.engine.speculation import Drafter
 
 NO_ROW = -1
@@ -23,23 +25,30 @@ class Sequence:
     ``row`` is its row in the batch's block tables while it runs. ``awaited`` is the running
     sequence whose blocks it waits for, and ``awaited_tokens`` how far that one must have come.
     Everything but the blocks outlives a preemption: tokens, seed, text.
+
+    A request with several answers is one sequence until its prompt is computed. Then ``num_forks``
+    more are made of it, each with its ``choice``, that share its blocks.
     """
 
     __slots__ = (
         "awaited",
         "awaited_tokens",
         "cached_tokens",
+        "choice",
         "draft",
         "drafter",
+        "editor",
         "end_token_ids",
         "is_greedy",
         "is_loading",
         "keys",
         "max_tokens",
         "num_computed",
+        "num_forks",
         "num_keyed",
         "num_prompt_tokens",
         "number",
+        "prompt_logprobs",
         "request",
         "room",
         "row",
@@ -62,6 +71,7 @@ class Sequence:
         keys: KeyChain | None,
         text: AnswerText | None,
         arrived_s: float,
+        choice: int = 0,
     ) -> None:
         self.number = number
         self.request = request
@@ -71,6 +81,15 @@ class Sequence:
         self.end_token_ids = end_token_ids
         self.keys = keys  # None: nothing is shared, so nothing is named
         self.text = text
+        self.choice = choice
+        self.editor = LogitsEditor.for_request(
+            request.generation, len(request.prompt_token_ids), end_token_ids
+        )
+        self.num_forks = request.generation.choices - 1 if choice == 0 else 0
+        # Of the prompt's tokens but the first, as far as computed; None where nobody asks.
+        self.prompt_logprobs: list[TokenLogprob] | None = None
+        if request.generation.num_prompt_logprobs is not None and choice == 0:
+            self.prompt_logprobs = []
         self.drafter: Drafter | None = None  # from its first guess on
         self.draft: list[int] = []
         self.token_ids = list(request.prompt_token_ids)
@@ -101,6 +120,28 @@ class Sequence:
     def num_generated(self) -> int:
         """Tokens of the answer so far."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def has_told_prompt(self) -> bool:
+        """Whether the prompt's log-probabilities are all known, or nobody asks for them."""
+        known = self.prompt_logprobs
+        return known is None or len(known) >= self.num_prompt_tokens - 1
+
+    def num_logits(self, count: int) -> int:
+        """For how many of the next ``count`` tokens, the last ones, logits are wanted.
+
+        For the last known one and the guesses after it; or for the prompt's that are not told yet.
+        """
+        stop = self.num_computed + count
+        if self.prompt_logprobs is not None and not self.has_told_prompt:
+            return max(0, stop - max(self.num_computed, len(self.prompt_logprobs)))
+        return 1 + len(self.draft) if stop >= len(self.token_ids) else 0
+
+    def edit(self, ahead: int) -> LogitsEdit | None:
+        """What is done to the logits of the next token, or of one behind ``ahead`` guesses."""
+        if self.editor is None:
+            return None
+        return self.editor.edit(self.token_ids, self.draft[:ahead])
 
     def is_waiting_for_blocks(self) -> bool:
         """Whether a running sequence is still computing blocks that this one shall share.

@@ -24,6 +24,8 @@ class Stats:
     found, each request counted once, at its first admission. ``computed_tokens`` are those given to
     the backend, recomputation after a preemption and guesses included. ``drafts`` are the guesses
     that were computed, ``drafted_tokens`` their tokens, ``accepted_tokens`` those that were right.
+    ``forks`` are answers that began on the blocks of another to the same prompt, ``copied_blocks``
+    the blocks that were copied before a write because others use them too.
     """
 
     running_requests: int = 0
@@ -38,6 +40,8 @@ class Stats:
     drafts: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    forks: int = 0
+    copied_blocks: int = 0
     prefix_query_tokens: int = 0
     prefix_hit_tokens: int = 0
     finished_requests: dict[str, int] = field(default_factory=dict)  # by finish reason

@@ -72,8 +72,8 @@ class _Open:
 class Accountant:
     """Ledgers for the sequences of one cache manager; owned by the same thread.
 
-    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` before it
-    publishes its first block, and closed with ``close``.
+    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` or ``follow``
+    before it publishes its first block, and closed with ``close``.
     """
 
     def __init__(
@@ -122,8 +122,7 @@ class Accountant:
         ``hit_tokens`` are reused, some of them of a sequence that was ``waited_for``. ``computing``
         names the other sequence that is computing a key; ``origins`` what slower tiers had.
         """
-        known = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
-        self._open[sequence] = known
+        known = self.follow(sequence, tokens, root)
         reachable = (num_prompt_tokens - 1) // self.block_size * self.block_size
         prompt = np.array(tokens[:num_prompt_tokens], np.uint32)
         missed = _Missed(prompt, keys, hit_tokens, max(hit_tokens, reachable))
@@ -140,6 +139,11 @@ class Accountant:
             return Ledger(num_prompt_tokens, all_spans)
         own = self._spans(missed, start, own_blocks, known)
         return Ledger(num_prompt_tokens, all_spans, tuple(joined((*front, *own, tail))))
+
+    def follow(self, sequence: int, tokens: Sequence[int], root: Root) -> "_Open":
+        """Know a sequence by its growing list of tokens; with no ledger, where it needs none."""
+        known = self._open[sequence] = _Open(tokens, root, KeyChain(_BARE_ROOT, self.block_size))
+        return known
 
     def close(self, sequence: int) -> None:
         """The sequence has ended: it publishes no more."""
