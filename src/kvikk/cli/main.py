@@ -11,9 +11,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from kvikk import __version__
+from kvikk.cli.audit import audit
 from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
+from kvikk.cli.probe import probe
 from kvikk.cli.replay import replay
 from kvikk.cli.route import route
 from kvikk.cli.serve import serve
@@ -47,8 +49,9 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, route, replay, generate, chat, why, top):
+for _verb in (size, serve, route, replay, generate, chat, why, top, audit):
     app.command()(_verb)
+app.add_typer(probe)
 app.add_typer(bench)
 
 

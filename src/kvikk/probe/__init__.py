@@ -1,0 +1,1 @@
+"""Experiments with somebody's prompt cache, over its API: what hits, from where on, how long."""
