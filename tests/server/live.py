@@ -93,8 +93,9 @@ def main(text: str) -> None:
     fields = json.loads(text)
     engine = EngineOptions(**fields.pop("engine"))
     fields["api_keys"] = tuple(fields["api_keys"])
-    if fields["ledger_log"] is not None:
-        fields["ledger_log"] = Path(fields["ledger_log"])
+    for name in ("ledger_log", "rules_file", "price_map", "clock"):
+        if fields[name] is not None:
+            fields[name] = Path(fields[name])
     options = ServerOptions(engine=engine, **fields)
 
     def create_app_with_probe(loaded, options):

@@ -55,6 +55,31 @@ def serve(
     ledger_memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for what the cache does not hold any more.")
     ] = "96MiB",
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULESET",
+            help="Report usage as this provider would, such as openai:gpt-5.6 or anthropic:*.",
+        ),
+    ] = None,
+    rules_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rules and prices of your own, TOML or JSON, on top."),
+    ] = None,
+    price_map: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="LiteLLM's price map, for prices.")
+    ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(metavar="DOLLARS", help="What this machine costs, for the bill."),
+    ] = None,
+    clock: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file with seconds to add to the time by which entries live and bills go.",
+        ),
+    ] = None,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
     ] = 60.0,
@@ -91,5 +116,10 @@ def serve(
             drain_s=drain,
             ledger_log=ledger_log,
             ledger_text=ledger_text,
+            rules=rules,
+            rules_file=rules_file,
+            price_map=price_map,
+            price_per_hour=price_per_hour,
+            clock=clock,
         )
     )

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from kvikk.engine.requests import Output
+from kvikk.server.billing.tabs import Tab
 from kvikk.server.errors import ApiError
 from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
 from kvikk.server.question import Question
 from kvikk.server.service import Service
-from kvikk.server.usage import UsageView
 from kvikk.wire.answer_format import AnswerFormat, Ending, Event
 from kvikk.wire.deltas import AnswerDelta, TextDelta, join
 from kvikk.wire.events import encode_event, encode_json
@@ -40,10 +40,10 @@ def answer(request: Request, question: Question, make_format: FormatMaker) -> Re
     """
     service: Service = request.app.state.service
     caller: Caller = request.state.caller
-    view = service.usage_view(question, caller)
-    request_id, mailbox = service.submit(question, caller, route=request.url.path)
+    tab = service.open_tab(question, caller)
+    request_id, mailbox = service.submit(question, caller, tab, route=request.url.path)
     form = make_format(request_id, int(time.time()), service.model.id)
-    return Answer(service, request_id, mailbox, form, question.fields, view)
+    return Answer(service, request_id, mailbox, form, question.fields, tab)
 
 
 class Answer(Response):
@@ -60,7 +60,7 @@ class Answer(Response):
         mailbox: Mailbox,
         form: AnswerFormat,
         fields: GenerationFields,
-        usage_view: UsageView,
+        tab: Tab,
     ) -> None:
         self.background = None
         self._service = service
@@ -68,7 +68,7 @@ class Answer(Response):
         self._mailbox = mailbox
         self._form = form
         self._fields = fields
-        self._usage = usage_view
+        self._usage = tab
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""

@@ -1,11 +1,15 @@
 """What can be chosen when a server is started."""
 
+import math
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import TIMEOUT_MAX
 
 from kvikk.engine.options import EngineOptions
 from kvikk.errors import ModelError
+from kvikk.server.billing.rules import ServedRules, load_rules
+from kvikk.server.clock import Clock
 
 DEFAULT_PORT = 8000
 
@@ -19,6 +23,9 @@ class ServerOptions:
     ``operator_key``. ``max_body_bytes`` bounds a request's body. On
     SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
     ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
+    ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
+    add to those that are known. ``clock`` is a file with seconds to add to the time for these.
+    ``price_per_hour`` is what the machine costs.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -30,6 +37,11 @@ class ServerOptions:
     drain_s: float = 60.0
     ledger_log: Path | None = None
     ledger_text: bool = False
+    rules: str | None = None
+    rules_file: Path | None = None
+    price_map: Path | None = None
+    clock: Path | None = None
+    price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
@@ -49,3 +61,15 @@ class ServerOptions:
             raise ModelError(
                 f"the time to drain is {self.drain_s:g} s; it must be 0 to {TIMEOUT_MAX:g}"
             )
+        price = self.price_per_hour
+        if price is not None and not (math.isfinite(price) and price >= 0):
+            raise ModelError(f"the price per hour is {price:g}; it must be a number from 0 on")
+
+    def load_clock(self) -> Clock:
+        """The clock of lifetimes and bills. Raises ModelError if its file is not usable."""
+        return Clock(self.clock)
+
+    def load_rules(self) -> ServedRules | None:
+        """The rules as of today, by that clock. Raises ModelError if there are none of the name."""
+        today = datetime.fromtimestamp(self.load_clock()(), UTC).date()
+        return load_rules(self.rules, self.rules_file, self.price_map, today)

@@ -33,10 +33,13 @@ def run_server(options: ServerOptions) -> None:
     listener = _listen(options.host, options.port)
     if options.ledger_log is not None:
         open_ledger_log(options.ledger_log).close()
+    rules = options.load_rules()
     with loading_line(options.engine.model) as progress:
         loaded = load_engine(options.engine, progress)
     _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
     _say(memory_table(loaded.memory))
+    if rules is not None:
+        _say("\n".join(rules.told()))
     # The vocabulary and the kernels are hundreds of thousands of objects that stay: the collector
     # shall not walk over them again and again between two tokens.
     gc.collect()

@@ -17,6 +17,9 @@ from kvikk.engine.loading import LoadedEngine
 from kvikk.engine.requests import Generation, Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
 from kvikk.errors import BusyError
+from kvikk.server.billing.decisions import Decider
+from kvikk.server.billing.prompts import ProviderPrompts
+from kvikk.server.billing.tabs import Tab, Tabs
 from kvikk.server.errors import ApiError
 from kvikk.server.kept import KeptRequests
 from kvikk.server.keys import Caller
@@ -27,7 +30,6 @@ from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
 from kvikk.server.prompts import PromptMaker
 from kvikk.server.question import ID_PREFIXES, Question
-from kvikk.server.usage import PhysicalUsage, UsageView
 from kvikk.wire.models import ModelCard
 
 Result = TypeVar("Result")
@@ -52,7 +54,9 @@ class Service:
         self.kept = KeptRequests(len(options.api_keys) + (options.operator_key is not None))
         self.prompts = PromptMaker(loaded, self.model.id)
         shares = options.engine.prefix_caching and options.engine.use_cache
-        self._physical_usage = PhysicalUsage(options.engine.block_size if shares else None)
+        block_size = options.engine.block_size if shares else None
+        self.tabs = Tabs(Decider(options.load_rules(), block_size), options.load_clock())
+        self._provider_prompts = ProviderPrompts(loaded.tokenizer, self.model.id)
 
     def stop(self) -> None:
         """End what runs and close what is open; returns when all is done."""
@@ -74,11 +78,17 @@ class Service:
                 code="model_not_found",
             )
 
-    def usage_view(self, question: Question, caller: Caller) -> UsageView:
-        """How what this question will have used is told to its caller."""
-        return self._physical_usage
+    def open_tab(self, question: Question, caller: Caller) -> Tab:
+        """The bill of a request that arrives now, from which its caller is told what it used.
 
-    def submit(self, question: Question, caller: Caller, *, route: str) -> tuple[str, Mailbox]:
+        Raises RequestError for what the rules refuse that this server goes by.
+        """
+        has_rules = self.tabs.decider.rules is not None
+        return self.tabs.open(self._provider_prompts.of(question, caller) if has_rules else None)
+
+    def submit(
+        self, question: Question, caller: Caller, tab: Tab, *, route: str
+    ) -> tuple[str, Mailbox]:
         """Hand a question to the engine: the request's id, and where its outputs arrive.
 
         Raises ApiError or RequestError if it cannot be served, now or ever.
@@ -115,6 +125,9 @@ class Service:
             account = None if mailbox.ledger else self._books.accounts.find(request.id)
             if account is not None:
                 mailbox.ledger = request_ledger(self._books, account, caller.reader)
+                tab.settle(account, output)
+            if output.finish_reason is not None:
+                tab.close(output.usage)
             observe(output)
             postman.post(mailbox, output)
 
