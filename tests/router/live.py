@@ -136,10 +136,15 @@ class LiveRouter:
 
 @contextmanager
 def router(
-    replicas: Sequence[StubReplica] = (), *arguments: str, wait: bool = True
+    replicas: Sequence[StubReplica] = (),
+    *arguments: str,
+    wait: bool = True,
+    admin_key: str | None = ADMIN_KEY,
 ) -> Iterator[LiveRouter]:
     """``kvikk route`` before these replicas, with fast checks."""
-    command = [sys.executable, "-m", "kvikk", "route", "--port", "0", "--admin-key", ADMIN_KEY]
+    command = [sys.executable, "-m", "kvikk", "route", "--port", "0"]
+    if admin_key is not None:
+        command += ["--admin-key", admin_key]
     for replica in replicas:
         command += ["--replica", replica.url]
     process = subprocess.Popen(

@@ -35,6 +35,8 @@ def run_router(options: RouterOptions, placement: Placement) -> None:
             "or give --admin-key and add them while it runs",
             "replica",
         )
+    if "" in (*options.api_keys, options.admin_key, options.replica_key):
+        raise RequestError("an empty key would let anybody in; leave it out or choose one")
     origins = [parse_origin(url) for url in options.replicas]
     for url in options.replicas_dns:
         parse_origin(url)
