@@ -1,0 +1,199 @@
+"""The requests of late, and which of them one should have shared with, in bounded memory.
+
+Three ways lead from a request to an earlier one: the chain of its beginning, a piece that both
+have wherever it stands, and a sample of what stands in a piece (see ``sketch``). Each remembers
+the newest few requests only, so a text that thousands share costs no more than any other.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from kvikk.audit.exchange import Exchange
+from kvikk.audit.prompt import Piece, Prompt, Slot
+from kvikk.audit.sketch import likeness
+
+_MOST_REQUESTS = 4096
+_MOST_BYTES = 256 << 20
+_NEWEST = 8
+_MOST_CANDIDATES = 24
+_LEAST_WEIGHT = 8.0
+_LEAST_LIKENESS = 0.2
+
+
+_KEPT = ("model", "modelId", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """A request that is remembered: of its bodies only what is no text, its text as ``prompt``.
+
+    ``answer`` are the pieces of its response, as they would be sent back.
+    """
+
+    exchange: Exchange
+    prompt: Prompt
+    parameters: dict[str, object]
+    answer: tuple[Slot, ...] = ()
+
+
+def remembered(
+    exchange: Exchange, prompt: Prompt, parameters: dict[str, object], answer: tuple[Slot, ...]
+) -> Earlier:
+    """What is kept of a request."""
+    kept = {name: value for name, value in exchange.seen.items() if name in _KEPT}
+    model = (exchange.response or {}).get("model")
+    light = replace(
+        exchange,
+        api=exchange.seen_api,
+        body=kept,
+        upstream=None,
+        response={"model": model} if model else None,
+    )
+    return Earlier(light, prompt, parameters, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """An earlier request beside one: ``shared_weight`` of what they have in common anywhere."""
+
+    earlier: Earlier
+    shared_weight: float
+
+
+class Window:
+    """Remembers requests; the oldest go when there are too many or their texts take too much."""
+
+    def __init__(self, most_requests: int = _MOST_REQUESTS, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_requests = most_requests
+        self._most_bytes = most_bytes
+        self._requests: deque[Earlier] = deque()
+        self._index: dict[Hashable, deque[Earlier]] = {}
+        self._pieces: dict[bytes, tuple[Piece, int]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def interned(self, prompt: Prompt) -> Prompt:
+        """``prompt`` with pieces that are remembered already in place of equal ones."""
+        slots = tuple(
+            replace(slot, piece=known[0])
+            if (known := self._pieces.get(slot.piece.digest)) is not None
+            else slot
+            for slot in prompt.slots
+        )
+        return Prompt(slots, prompt.chain, prompt.ends, prompt.scale)
+
+    def add(self, earlier: Earlier) -> list[Earlier]:
+        """Remember one; returns those that had to go."""
+        self._requests.append(earlier)
+        for key in _keys(earlier.prompt):
+            held = self._index.setdefault(key, deque(maxlen=_NEWEST))
+            if not held or held[-1] is not earlier:
+                held.append(earlier)
+        for slot in earlier.prompt.slots:
+            piece, users = self._pieces.get(slot.piece.digest, (slot.piece, 0))
+            self._pieces[slot.piece.digest] = (piece, users + 1)
+            self._bytes += 0 if users else len(piece.text)
+        gone = []
+        while len(self._requests) > 1 and (
+            len(self._requests) > self._most_requests or self._bytes > self._most_bytes
+        ):
+            gone.append(self._forget())
+        return gone
+
+    def siblings(self, exchange: Exchange, prompt: Prompt) -> list[Sibling]:
+        """Earlier requests of the same API that share text, most text first, newest first."""
+        found: dict[int, Sibling] = {}
+        for earlier in self._candidates(prompt):
+            if earlier.exchange.seen_api == exchange.seen_api and id(earlier) not in found:
+                weight = _shared_weight(prompt, earlier.prompt)
+                if weight > 0.0:
+                    found[id(earlier)] = Sibling(earlier, weight)
+        return sorted(
+            found.values(),
+            key=lambda one: (-one.shared_weight, -one.earlier.exchange.index),
+        )
+
+    def _candidates(self, prompt: Prompt) -> Iterator[Earlier]:
+        given = 0
+        seen: set[int] = set()
+        for ways in (_chain_keys(prompt), _piece_keys(prompt), self._sketch_keys(prompt)):
+            for key in ways:
+                for earlier in reversed(self._index.get(key, ())):
+                    if id(earlier) not in seen:
+                        seen.add(id(earlier))
+                        given += 1
+                        yield earlier
+                if given >= _MOST_CANDIDATES:
+                    break
+            given = min(given, _MOST_CANDIDATES - _NEWEST)
+
+    def _sketch_keys(self, prompt: Prompt) -> Iterator[Hashable]:
+        """Of pieces that are not remembered as they are."""
+        for slot in prompt.slots:
+            if slot.piece.digest not in self._pieces:
+                yield from (("sketch", number) for number in slot.piece.sketch)
+
+    def _forget(self) -> Earlier:
+        oldest = self._requests.popleft()
+        for key in _keys(oldest.prompt):
+            held = self._index.get(key)
+            if held is not None and held and held[0] is oldest:
+                held.popleft()
+                if not held:
+                    del self._index[key]
+        for slot in oldest.prompt.slots:
+            piece, users = self._pieces[slot.piece.digest]
+            if users == 1:
+                del self._pieces[slot.piece.digest]
+                self._bytes -= len(piece.text)
+            else:
+                self._pieces[slot.piece.digest] = (piece, users - 1)
+        return oldest
+
+
+def _keys(prompt: Prompt) -> Iterator[Hashable]:
+    yield from _chain_keys(prompt)
+    yield from _piece_keys(prompt)
+    for slot in prompt.slots:
+        yield from (("sketch", number) for number in slot.piece.sketch)
+
+
+def _chain_keys(prompt: Prompt) -> Iterator[Hashable]:
+    """The longest beginning first."""
+    yield from reversed(prompt.chain)
+
+
+def _piece_keys(prompt: Prompt) -> Iterator[Hashable]:
+    """The heaviest piece first: the fewest others have it by chance."""
+    heavy = [slot.piece for slot in prompt.slots if slot.piece.weight >= _LEAST_WEIGHT]
+    yield from (
+        ("piece", piece.digest) for piece in sorted(heavy, key=lambda one: -one.weight)[:32]
+    )
+
+
+def _shared_weight(prompt: Prompt, other: Prompt) -> float:
+    theirs = {slot.piece.digest for slot in other.slots}
+    shared, changed = 0.0, []
+    for slot in prompt.slots:
+        if slot.piece.digest in theirs:
+            shared += slot.piece.weight
+        elif slot.piece.weight >= _LEAST_WEIGHT:
+            changed.append(slot.piece)
+    if changed:
+        ours = {slot.piece.digest for slot in prompt.slots}
+        rest = [
+            slot.piece
+            for slot in other.slots
+            if slot.piece.digest not in ours and slot.piece.weight >= _LEAST_WEIGHT
+        ]
+        for piece in changed:
+            shared += piece.weight * _best_likeness(piece, rest)
+    return shared
+
+
+def _best_likeness(piece: Piece, others: Iterable[Piece]) -> float:
+    best = max((likeness(piece.sketch, other.sketch) for other in others), default=0.0)
+    return best if best >= _LEAST_LIKENESS else 0.0
