@@ -13,6 +13,7 @@ from kvikk.errors import ModelError, RequestError
 from kvikk.files.sources import ModelSource
 from kvikk.text.folder_tokenizer import read_json
 from kvikk.text.tokenizer import Tokenizer
+from kvikk.text.tool_prompts import tell_tools
 
 MAX_TEMPLATE_CHARACTERS = 1 << 20
 # A prompt may be this much longer than its messages are as JSON: roles, marks, default texts.
@@ -28,6 +29,7 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer, origin: str) -> None:
         """Compile ``source``, which errors call ``origin``; a ModelError if it is not Jinja."""
         from jinja2.exceptions import TemplateError
+        from jinja2.meta import find_undeclared_variables
 
         from kvikk.text.sandbox import TemplateEnvironment
 
@@ -36,8 +38,10 @@ class ChatTemplate:
         self._environment = TemplateEnvironment()
         try:
             self._template = self._environment.from_string(source)
+            named = find_undeclared_variables(self._environment.parse(source))
         except (TemplateError, RecursionError, MemoryError, OverflowError) as error:
             raise ModelError(f"{origin}: not a usable chat template: {_one_line(error)}") from None
+        self.knows_tools = "tools" in named
         self._variables = {
             "documents": None,
             "bos_token": _spelling(tokenizer, tokenizer.bos_token_id),
@@ -53,6 +57,8 @@ class ChatTemplate:
     ) -> str:
         """The prompt for ``messages``, each with ``role`` and ``content``, and ``tools``.
 
+        Where a template does not know of tools, they are told in the messages.
+
         With ``add_generation_prompt`` it ends where the assistant's answer begins. Raises
         RequestError if the template refuses the messages, and if it does anything it may not.
         """
@@ -60,7 +66,8 @@ class ChatTemplate:
 
         # A template sees a copy: it can neither keep nor change what belongs to others. A field
         # that is null is left out, as in Hugging Face's own call: many templates print "None".
-        given = json.dumps([list(messages), tools], ensure_ascii=False)
+        shown = list(messages) if self.knows_tools else tell_tools(messages, tools)
+        given = json.dumps([shown, tools], ensure_ascii=False)
         copied_messages, copied_tools = json.loads(given)
         variables = self._variables | {
             "messages": [
