@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kvikk.backends.base import Backend, Plan
 from kvikk.engine.engine import Engine
 from kvikk.engine.host_memory import available_bytes
+from kvikk.engine.lower_tiers import make_tiering
 from kvikk.engine.memory import MemoryReport, plan_memory
 from kvikk.engine.options import DEFAULT_KV_DTYPES, EngineOptions
 from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
@@ -74,6 +75,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
     )
     progress("loading the weights")
     backend.load(decoder, plan)
+    block_bytes = tuple(group.block_bytes for group in memory.groups)
     engine = Engine(
         backend,
         plan,
@@ -86,8 +88,15 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         max_running=options.max_running,
         max_queue=options.max_queue,
         speculation=Speculation() if speculates else None,
-        block_bytes=tuple(group.block_bytes for group in memory.groups),
+        block_bytes=block_bytes,
         ledger_memory_bytes=options.ledger_memory_bytes,
+        tiering=make_tiering(
+            options,
+            backend,
+            plan,
+            model_digest=decoder.content_digest,
+            block_bytes=block_bytes,
+        ),
     )
     return LoadedEngine(
         engine,

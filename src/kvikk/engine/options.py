@@ -1,6 +1,6 @@
 """What can be chosen when an engine is started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,10 @@ class EngineOptions:
     (see ``Engine``). ``speculation`` guesses tokens ahead where that is faster; it changes no
     answer. ``ledger_memory_bytes`` bounds what the books remember of what is not in the cache any
     more; None keeps none. ``chat_template`` is a file to use instead of the model's own.
+
+    Blocks that leave the pool, or all as they fill, go to the tiers that are chosen: memory of this
+    process, a folder, a Redis or Valkey by its URL. ``disk_tier_bytes`` None is half of what is
+    free there; what Redis holds goes ``redis_tier_expire_s`` after its last use, None: never.
     """
 
     model: str = "smollm2"
@@ -43,6 +47,11 @@ class EngineOptions:
     max_queue: int = 256
     chat_template: Path | None = None
     ledger_memory_bytes: int | None = DEFAULT_MEMORY_BYTES
+    host_tier_bytes: int | None = None
+    disk_tier: Path | None = None
+    disk_tier_bytes: int | None = None
+    redis_tier: str | None = field(default=None, repr=False)  # it may hold a password
+    redis_tier_expire_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
@@ -57,10 +66,17 @@ class EngineOptions:
             "maximum context": self.max_context_tokens,
             "maximum of running requests": self.max_running,
             "memory for the ledger": self.ledger_memory_bytes,
+            "the host tier's size": self.host_tier_bytes,
+            "the disk tier's size": self.disk_tier_bytes,
         }
         for name, value in positive.items():
             if value is not None and value < 1:
                 raise ModelError(f"{name} is {value}; at least 1 is needed")
+        if self.redis_tier_expire_s is not None and not self.redis_tier_expire_s > 0:
+            raise ModelError(f"blocks cannot expire after {self.redis_tier_expire_s:g} s")
+        tiers = (self.host_tier_bytes, self.disk_tier, self.redis_tier)
+        if any(tier is not None for tier in tiers) and not (self.prefix_caching and self.use_cache):
+            raise ModelError("tiers keep what is shared, and this engine shares nothing")
         if self.max_queue < 0:
             raise ModelError(f"queue limit is {self.max_queue}; it cannot be negative")
         if self.step_tokens < self.max_running:

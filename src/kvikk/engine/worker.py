@@ -141,6 +141,7 @@ class EngineWorker:
                 self._engine.abort(request_id)
             for output in self._engine.step():
                 self._deliver(output)
+            self._engine.close()
             self._stats = self._engine.stats()
         except Exception as error:
             logger.exception("the engine failed")
