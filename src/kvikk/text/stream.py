@@ -63,7 +63,7 @@ class StopMatcher:
         if found:
             self._held = ""
             return Matched(seen[: min(found)[1]], stopped=True)
-        held_length = max(_overlap(seen, stop) for stop in self._stops)
+        held_length = max(overlap(seen, stop) for stop in self._stops)
         cut = len(seen) - held_length
         self._held = seen[cut:]
         return Matched(seen[:cut], stopped=False)
@@ -74,7 +74,7 @@ class StopMatcher:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Length of the longest proper start of ``stop`` that ``text`` ends with."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
