@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 
 from kvikk.backends.base import Plan
-from kvikk.cache.events import Event
+from kvikk.cache.events import BlockStored, Event
 from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant
 from kvikk.cache.ledger.records import NO_ORIGINS, Cause, Ledger, Origins, Span
@@ -26,12 +26,14 @@ MEMORY_SHARES = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 # Is told of each account as it is opened, with the prompt's tokens and the keys of its full blocks.
 AccountLog = Callable[[Account, Sequence[int], Sequence[bytes]], None]
+# Is told of each change of the prefix index, of stored blocks with their tokens and their salt.
+EventListener = Callable[[Event, Sequence[int], bytes], None]
 
 
 class Books:
     """Accounts for one engine's requests; owned by the engine's thread.
 
-    ``log``, where there is one, is called in that thread and must return at once.
+    ``log`` and ``on_event``, where they are, are called in that thread and must return at once.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Books:
     ) -> None:
         self.accounts = Accounts()
         self.log: AccountLog | None = None
+        self.on_event: EventListener | None = None
         self._accountant = Accountant(plan.block_size, len(plan.groups), memory_bytes=memory_bytes)
         self._plan = plan
         self._model_digest = model_digest
@@ -66,6 +69,16 @@ class Books:
     def hear(self, event: Event) -> None:
         """Follow the cache."""
         self._accountant.hear(event)
+        if self.on_event is None:
+            return
+        if isinstance(event, BlockStored):
+            tokens = self._accountant.tokens_of(event.sequence_id)
+            assert tokens is not None, "who stores a block is open"
+            stop = event.start_token + len(event.keys) * event.block_size
+            salt = self._accountant.root_of(event.sequence_id).salt
+            self.on_event(event, tokens[event.start_token : stop], salt)
+        else:
+            self.on_event(event, (), b"")
 
     def root(self, salt: bytes) -> Root:
         """What the keys of a tenant's prompts begin with."""

@@ -324,6 +324,10 @@ class Accountant:
         live = self._open.get(sequence)
         return self._ended.get(sequence) if live is None else live.tokens
 
+    def root_of(self, sequence: int) -> Root:
+        """The root of a sequence that has not ended."""
+        return self._open[sequence].root
+
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
