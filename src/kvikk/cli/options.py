@@ -73,6 +73,30 @@ def engine_options(
     }
 
 
+def tier_options(
+    host: str | None, disk: str | None, redis: str | None, redis_expire_s: float | None
+) -> dict[str, Any]:
+    """The tiers of a command line by the engine's own names. Raises ModelError for a bad size."""
+    from kvikk.errors import ModelError
+    from kvikk.shapes.quantities import parse_bytes
+
+    folder, disk_bytes = disk, None
+    if disk is not None and ":" in disk:
+        path, _, size = disk.rpartition(":")
+        try:
+            folder, disk_bytes = path, parse_bytes(size)
+        except ModelError:
+            if "/" not in size:  # then it is no part of a path
+                raise
+    return {
+        "host_tier_bytes": None if host is None else parse_bytes(host),
+        "disk_tier": None if folder is None else Path(folder).expanduser(),
+        "disk_tier_bytes": disk_bytes,
+        "redis_tier": redis,
+        "redis_tier_expire_s": redis_expire_s,
+    }
+
+
 def generation_options(*, max_tokens: int, seed: int | None, **sampling: Any) -> dict[str, Any]:
     """What a command line asks of each answer, as parameters of ``LLM`` and of a server.
 

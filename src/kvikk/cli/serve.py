@@ -55,6 +55,29 @@ def serve(
     ledger_memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for what the cache does not hold any more.")
     ] = "96MiB",
+    host_tier: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Keep evicted blocks, compressed, in so much memory."),
+    ] = None,
+    disk_tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH[:SIZE]",
+            help="Keep blocks in a folder, also for the next start; SIZE: half of what is free.",
+        ),
+    ] = None,
+    redis_tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="KVIKK_REDIS_TIER",
+            help="Keep blocks in a Redis or Valkey, and share them with its other engines.",
+        ),
+    ] = None,
+    redis_expire: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Let blocks in Redis go so long after their use."),
+    ] = None,
     rules: Annotated[
         str | None,
         typer.Option(
@@ -104,6 +127,7 @@ def serve(
         max_running=max_running,
         max_queue=max_queue,
         ledger_memory_bytes=parse_bytes(ledger_memory),
+        **options.tier_options(host_tier, disk_tier, redis_tier, redis_expire),
     )
     run_server(
         ServerOptions(

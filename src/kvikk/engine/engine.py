@@ -31,7 +31,7 @@ from kvikk.engine.scheduler import Scheduler, Step
 from kvikk.engine.sequence import Sequence
 from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
-from kvikk.engine.tiering import NO_TIERS, Tiering
+from kvikk.engine.tiering import NO_TIERS, Tiering, TieringStats
 from kvikk.errors import BusyError, RequestError
 from kvikk.text.tokenizer import Tokenizer
 
@@ -418,9 +418,13 @@ class Engine:
             block_size=self._plan.block_size,
             groups=groups,
             finished_requests=dict(self._finished),
-            tiering=NO_TIERS if self._tiering is None else self._tiering.stats(),
+            tiering=self.tiering_stats(),
             **self._totals,
         )
+
+    def tiering_stats(self) -> TieringStats:
+        """Figures of the tiers; may be asked for in any thread."""
+        return NO_TIERS if self._tiering is None else self._tiering.stats()
 
     def close(self) -> None:
         """Write what is to be kept in tiers, and let go of them; nothing runs any more."""

@@ -45,6 +45,8 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
     started_s = time.monotonic()
     # Before anything is loaded: what the plan may spend is what is free without us.
     free_bytes = available_bytes()
+    if free_bytes is not None:
+        free_bytes -= options.host_tier_bytes or 0
     source = resolve(options.model)
     progress("reading the tokeniser")
     tokenizer = load_tokenizer(source)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TypeVar
 
 from kvikk.engine.engine import Engine
@@ -61,8 +62,8 @@ class EngineWorker:
         return self._failure is None and not self._draining
 
     def stats(self) -> Stats:
-        """The engine's figures after its latest step; never waits."""
-        return self._stats
+        """The engine's figures after its latest step, and its tiers' now; never waits."""
+        return replace(self._stats, tiering=self._engine.tiering_stats())
 
     def submit(self, request: Request, listener: Listener) -> None:
         """Queue a request. Raises RequestError if it can never be served, BusyError if not now."""

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from kvikk.cache.ledger.records import Cause
 from kvikk.engine.requests import Output
 from kvikk.engine.stats import GroupStats, Stats
+from kvikk.server.tier_metrics import tier_metrics
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
 _TOKEN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -163,6 +164,7 @@ class _EngineCollector(Collector):
             for state, count in _sum_groups([group]).items():
                 states.add_metric([*self._labels.values(), str(index), state], count)
         yield states
+        yield from tier_metrics(stats.tiering, self._labels)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(name, text, labels=[*self._labels])

@@ -15,7 +15,7 @@ router = APIRouter()
 
 @router.get("/v1/kvikk/cache")
 async def cache(request: Request) -> Response:
-    """Blocks by state, in all and by group: live + cached + empty = total.
+    """Blocks by state, in all and by group: live + cached + empty = total; and what tiers hold.
 
     What is used tells how much others send, so where there are several tenants it is told to the
     operator only (403).
@@ -26,7 +26,12 @@ async def cache(request: Request) -> Response:
     groups = [asdict(group) for group in stats.groups]
     names = ("total_blocks", "live_blocks", "cached_blocks", "empty_blocks")
     sums = {name: sum(group[name] for group in groups) for name in names}
-    return json_response({**sums, "block_size": stats.block_size, "groups": groups})
+    shown = {**sums, "block_size": stats.block_size, "groups": groups}
+    if stats.tiering.tiers:
+        shown["tiers"] = [asdict(tier) for tier in stats.tiering.tiers]
+        shown["dropped_blocks"] = stats.tiering.dropped_blocks
+        shown["emptying_tiers"] = stats.tiering.emptying
+    return json_response(shown)
 
 
 @router.post("/v1/kvikk/cache/reset")
