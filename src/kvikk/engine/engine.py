@@ -26,6 +26,7 @@ from kvikk.engine.books import Books
 from kvikk.engine.chance import choice_seed, draw_seed
 from kvikk.engine.choosing import choose
 from kvikk.engine.logprobs import answer_logprobs, take_prompt_logprobs
+from kvikk.engine.machine_time import MachineTime
 from kvikk.engine.requests import FinishReason, Output, Request, TokenLogprob
 from kvikk.engine.scheduler import Scheduler, Step
 from kvikk.engine.sequence import Sequence
@@ -121,6 +122,7 @@ class Engine:
         )
         self._batches = BatchBuilder(plan, self.cache)
         self._max_running = max_running
+        self._machine_time = MachineTime()
         self._sequences: dict[str, list[Sequence]] = {}  # of each request those that have not ended
         self._num_sequences = 0
         self._outputs: list[Output] = []  # of requests that ended between two steps
@@ -270,12 +272,14 @@ class Engine:
             if self._tiering is not None and self.has_work and not outputs:
                 self._tiering.wait(_TIER_WAIT_S)
             return outputs
+        self._machine_time.begin()
         batch = self._batches.build(step.chunks, tuple(step.copies))
         started_s = time.perf_counter()
         try:
             logits = self._backend.forward(batch)
         except Exception as error:
             return outputs + self._fail(list(step.chunks), error)
+        self._machine_time.share(step.chunks)
         if any(not sequence.has_told_prompt for sequence in step.chunks):
             logits = take_prompt_logprobs(self._backend, step.chunks, logits)
         answering = []
@@ -293,6 +297,7 @@ class Engine:
         if self._tiering is not None:
             self._tiering.speed.observe(len(batch.token_ids), time.perf_counter() - started_s)
             self._tiering.flush()
+        self._machine_time.end()
         return outputs
 
     def _hear(self, event: Event) -> None:
@@ -534,7 +539,9 @@ class Engine:
             output,
             text=text,
             finish_reason=reason,
-            timings=replace(sequence.timings, finished_s=time.monotonic()),
+            timings=replace(
+                sequence.timings, finished_s=time.monotonic(), machine_s=sequence.machine_s
+            ),
             error=error,
             ends_request=not others,
         )

@@ -151,12 +151,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class Timings:
-    """Moments of one request on the monotonic clock, in seconds; None where not reached."""
+    """Moments of one request on the monotonic clock, in seconds; None where not reached.
+
+    ``machine_s`` is how long the machine computed for this answer, known at its end.
+    """
 
     arrived_s: float
     scheduled_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
+    machine_s: float = 0.0
 
     @property
     def prefill_s(self) -> float | None:

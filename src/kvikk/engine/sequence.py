@@ -42,6 +42,7 @@ class Sequence:
         "is_greedy",
         "is_loading",
         "keys",
+        "machine_s",
         "max_tokens",
         "num_computed",
         "num_forks",
@@ -105,6 +106,7 @@ class Sequence:
         self.waited_for: int | None = None  # the last one it waited for
         self.cached_tokens: int | None = None  # set once, at the first admission
         self.timings = Timings(arrived_s)  # replaced at each moment
+        self.machine_s = 0.0  # of the steps it was in, its share
 
     @property
     def remaining(self) -> int:

@@ -68,7 +68,7 @@ class Answer(Response):
         self._mailbox = mailbox
         self._form = form
         self._fields = fields
-        self._usage = tab
+        self._tab = tab
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""
@@ -94,7 +94,7 @@ class Answer(Response):
             for output in await self._mailbox.take():
                 deltas.extend(_deltas(output))
                 if output.finish_reason in ("stop", "length"):
-                    ending, usage = Ending(output.finish_reason), self._usage(output.usage)
+                    ending, usage = Ending(output.finish_reason), self._tab.usage(output.usage)
                     body = self._form.whole(join(deltas), ending, usage)
                     await self._send_body(send, 200, encode_json(self._with_ledger(body)))
                     return True
@@ -122,6 +122,8 @@ class Answer(Response):
             yield name, self._request_id.encode()
         if self._mailbox.ledger is not None:
             yield b"x-kvikk-ledger", self._mailbox.ledger.header.encode()
+        if self._tab.header is not None:
+            yield b"x-kvikk-provider", self._tab.header.encode()
 
     async def _send_events(self, scope: Scope, send: Send) -> bool:
         """Send an event for each output; False if the client went before the last."""
@@ -142,7 +144,7 @@ class Answer(Response):
                 headers += self._own_headers()
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 started = True
-                events = b"".join(map(_encode, self._form.begin(self._usage(outputs[0].usage))))
+                events = b"".join(map(_encode, self._form.begin(self._tab.usage(outputs[0].usage))))
             # A slow reader may have several waiting; they go out in one write.
             events += b"".join(map(self._events, outputs))
             last = bool(outputs) and outputs[-1].finish_reason is not None
@@ -161,7 +163,7 @@ class Answer(Response):
         if reason is None:
             return b"".join(map(_encode, events))
         assert reason in ("stop", "length")
-        events += self._form.end(Ending(reason), self._usage(output.usage))
+        events += self._form.end(Ending(reason), self._tab.usage(output.usage))
         events[-1] = Event(self._with_ledger(events[-1].data), events[-1].name)
         return b"".join(map(_encode, events)) + self._form.done
 
@@ -170,7 +172,7 @@ class Answer(Response):
         ledger = self._mailbox.ledger
         if not self._fields.include_ledger or ledger is None:
             return body
-        return body | {"kvikk": {"ledger": ledger.to_json()}}
+        return body | {"kvikk": {"ledger": ledger.to_json(), **self._tab.told()}}
 
 
 def _deltas(output: Output) -> Iterator[AnswerDelta]:

@@ -12,6 +12,7 @@ from kvikk.server.feed import Feeds
 from kvikk.server.keys import ApiKeys, KeyGate
 from kvikk.server.options import ServerOptions
 from kvikk.server.routes import (
+    bill,
     cache,
     chat_completions,
     completions,
@@ -44,6 +45,6 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
     install_error_handlers(app)
     apis = (chat_completions, completions, responses, messages, models)
-    for routes in (*apis, cache, ledger, health, page):
+    for routes in (*apis, bill, cache, ledger, health, page):
         app.include_router(routes.router)
     return app

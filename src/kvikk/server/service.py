@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvikk.backends.base import SamplingParameters
 from kvikk.cache.records import ResetResult
@@ -19,6 +19,7 @@ from kvikk.engine.worker import EngineWorker
 from kvikk.errors import BusyError
 from kvikk.server.billing.decisions import Decider
 from kvikk.server.billing.prompts import ProviderPrompts
+from kvikk.server.billing.report import Machine, Wanted, bill_json
 from kvikk.server.billing.tabs import Tab, Tabs
 from kvikk.server.errors import ApiError
 from kvikk.server.kept import KeptRequests
@@ -56,6 +57,7 @@ class Service:
         shares = options.engine.prefix_caching and options.engine.use_cache
         block_size = options.engine.block_size if shares else None
         self.tabs = Tabs(Decider(options.load_rules(), block_size), options.load_clock())
+        self._started_s = time.monotonic()
         self._provider_prompts = ProviderPrompts(loaded.tokenizer, self.model.id)
 
     def stop(self) -> None:
@@ -126,8 +128,7 @@ class Service:
             if account is not None:
                 mailbox.ledger = request_ledger(self._books, account, caller.reader)
                 tab.settle(account, output)
-            if output.finish_reason is not None:
-                tab.close(output.usage)
+            tab.end(output)
             observe(output)
             postman.post(mailbox, output)
 
@@ -144,6 +145,14 @@ class Service:
     async def read_books(self, read: Callable[[Books], Result]) -> Result:
         """What ``read`` finds in the books. Raises ApiError if the engine has stopped."""
         return await self._call(lambda engine: read(self._books))
+
+    async def read_bill(self, wanted: Wanted) -> dict[str, Any]:
+        """The bill of what is wanted. Raises ApiError if the engine has stopped."""
+        machine = Machine(self.options.price_per_hour, time.monotonic() - self._started_s)
+        tabs = self.tabs
+        return await self._call(
+            lambda engine: bill_json(tabs.book, tabs.decider.rules, machine, wanted)
+        )
 
     async def _call(self, function: Callable[[Engine], Result]) -> Result:
         try:

@@ -41,7 +41,10 @@ async def requests(request: Request) -> Response:
 
 @router.get("/v1/kvikk/requests/{request_id}")
 async def one_request(request: Request) -> Response:
-    """One request's ledger and its story; 404 if it is not known any more, or another tenant's."""
+    """One request's ledger and its story; 404 if it is not known any more, or another tenant's.
+
+    Beside it, where the server goes by a provider's rules, what that one would have billed.
+    """
     request_id: str = request.path_params["request_id"]
     reader: str | None = request.state.caller.reader
 
@@ -57,7 +60,7 @@ async def one_request(request: Request) -> Response:
             f"no request {request_id[:100]!r}; the last ones are kept from their admission on",
             code="request_not_found",
         )
-    return json_response(found.to_json())
+    return json_response(found.to_json() | service.tabs.told(request_id))
 
 
 @router.get("/v1/kvikk/ledger")
