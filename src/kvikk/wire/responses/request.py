@@ -35,6 +35,7 @@ class ResponsesPrompt:
             value = body.get(name)
             if not value.is_null and value.value not in neutral:
                 value.fail("is not supported; leave it out")
+        _check_hints(body)
         messages = read_input(body.get("input"))
         instructions = body.get("instructions")
         if not instructions.is_null:
@@ -107,6 +108,24 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return list(given)
+
+
+def _check_hints(body: JsonValue) -> None:
+    """Read ``text`` and ``reasoning``: how much is said or thought is the model's own affair."""
+    text, reasoning = body.get("text"), body.get("reasoning")
+    if not text.is_null:
+        _check_word(text.get("verbosity"))
+        form = text.get("format")
+        if not form.is_null and form.get("type").string() != "text":
+            form.get("type").fail("only 'text' is supported")
+    if not reasoning.is_null:
+        for name in ("effort", "summary"):
+            _check_word(reasoning.get(name))
+
+
+def _check_word(value: JsonValue) -> None:
+    if not value.is_null:
+        value.string()
 
 
 def _read_previous_id(body: JsonValue) -> str | None:
