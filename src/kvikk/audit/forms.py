@@ -51,8 +51,11 @@ def form_of(before: str, after: str) -> str | None:
     old, new = parsed(before), parsed(after)
     if old is None or new is None:
         old, new = before, after
-    elif canonical(old) == canonical(new) and key_orders(old) != key_orders(new):
-        return "serialization.key_order"
+    elif canonical(old) == canonical(new):
+        if key_orders(old) != key_orders(new):
+            return "serialization.key_order"
+        spaces = "".join(before.split()) == "".join(after.split())
+        return f"serialization.{'whitespace' if spaces else 'unicode'}"
     if canonical(without_spaces(old)) == canonical(without_spaces(new)):
         return "serialization.whitespace"
     if canonical(in_normal_form(old)) == canonical(in_normal_form(new)):

@@ -146,7 +146,9 @@ def _redressed(rest: Remainder) -> ChangedHistory | None:
     was = _turn(rest.whole_before.slots, rest.old.message)
     now = _turn(rest.whole_after.slots, rest.old.message)
     if was and now and (_contains(was, now) or _in_common(was, now) >= _SIMILAR):
-        return _changed("history.replay_differs", rest)
+        same = [slot for slot in rest.whole_after.slots if slot.message == rest.old.message]
+        place = rest.new if rest.new.message == rest.old.message else same[-1]
+        return _changed("history.replay_differs", rest, place.path)
     return None
 
 

@@ -47,4 +47,5 @@ class Pair:
         """So many tokens may be missing without a reason: estimates, steps, ends of pieces."""
         scheme = self.rules.caching.scheme
         step = scheme.step_tokens if isinstance(scheme, Steps) else 0
+        step = step if self.shared >= step else 0  # nothing is cut off by a step that is not there
         return max(64, step, self.shared * 3 // 100)

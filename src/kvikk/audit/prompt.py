@@ -23,6 +23,7 @@ from kvikk.wire.segments import Marker, Section, Segment
 _CHARACTERS_PER_TOKEN = 3.7
 _IMAGE_TOKENS = 1200.0
 _NEAR = 0.2
+_NEARLY_ALL = 0.98
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{512,}")
 
 
@@ -210,6 +211,9 @@ def counted(
             known = earlier.scale.up_to(min(shared, total))
     rest = total - known[-1][0]
     counted_tokens = known[-1][1] + rest * rate if input_tokens is None else float(input_tokens)
+    if rest <= 0 and counted_tokens != known[-1][1] and earlier is not None:
+        # The same text was counted otherwise, as hidden words of a template may be: at its end.
+        known, rest = earlier.scale.up_to(_NEARLY_ALL * total), (1 - _NEARLY_ALL) * total
     if counted_tokens < known[-1][1] or (rest <= 0 and counted_tokens != known[-1][1]):
         known, rest = ((0.0, 0.0),), total  # the two counts cannot both be of the same beginning
     points = known if rest <= 0 else (*known, (total, counted_tokens))

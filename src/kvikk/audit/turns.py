@@ -42,7 +42,8 @@ class Remainder:
     @cached_property
     def goes_on(self) -> bool:
         """Whether an answer stands behind the difference in the later prompt: it is history."""
-        return any(slot.role == "assistant" for slot in self.after[1:])
+        answers = self.after if self.old.role != "assistant" else self.after[1:]
+        return any(slot.role == "assistant" for slot in answers)
 
     @cached_property
     def inserted(self) -> tuple[Slot, ...]:

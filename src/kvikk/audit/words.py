@@ -10,6 +10,8 @@ from kvikk.text.volatile import Difference, ValueKind, difference
 _MOST_WORDS = 400
 _AROUND = 240
 _FREE_TEXT_WORDS = 4
+# What stands around a value and is none of it.
+_EDGES = "=\"'`()[]{}<>,;|\\"
 _WORD = re.compile(r"\s+|[^\s]+")
 
 _NONCE = re.compile(
@@ -153,7 +155,18 @@ def _first_change(before: str, after: str) -> tuple[int, str, str]:
             changed_theirs += stretch
         else:
             break
-    return place, changed_ours, changed_theirs
+    return _trimmed(place, changed_ours, changed_theirs)
+
+
+def _trimmed(place: int, ours: str, theirs: str) -> tuple[int, str, str]:
+    """The same without what both begin and end with, up to a sign that ends a value."""
+    head = common_prefix(ours, theirs)
+    head = max((ours.rfind(edge, 0, head) + 1 for edge in _EDGES), default=0)
+    ours, theirs = ours[head:], theirs[head:]
+    tail = common_suffix(ours, theirs, min(len(ours), len(theirs)))
+    ends = [at for edge in _EDGES if (at := ours.find(edge, len(ours) - tail)) >= 0]
+    cut = len(ours) - min(ends, default=len(ours))
+    return place + head, ours[: len(ours) - cut], theirs[: len(theirs) - cut]
 
 
 def _grown(lead: str, value: str, ours: str) -> int:

@@ -50,7 +50,8 @@ _AGE = re.compile(
     re.IGNORECASE,
 )
 _AGED_BEFORE = re.compile(
-    r"\b(uptime|aged?|idle|elapsed|running|waiting|up|seen|online)( time)?( for| since)?\W{0,3}$",
+    r"\b(uptime|aged?|idle|elapsed|running|waiting|up|seen|online)( time)?( for| since)?\W{0,3}"
+    r"(\d+\w{1,7}\s)*$",
     re.IGNORECASE,
 )
 _LENGTH = re.compile(rf"{_COUNTED}\b", re.IGNORECASE)
