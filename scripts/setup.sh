@@ -50,6 +50,10 @@ dev)
     command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome >/dev/null || system_packages chromium ||
         die "the tests need chromium; on Debian: apt-get install chromium"
+    # Engines share blocks through a real Redis, or Valkey.
+    command -v redis-server >/dev/null || command -v valkey-server >/dev/null ||
+        system_packages redis-server ||
+        die "the tests need redis-server; on Debian: apt-get install redis-server"
     ;;
 *)
     die "unknown part $part: engine or dev"

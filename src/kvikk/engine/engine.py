@@ -518,6 +518,8 @@ class Engine:
         error: str | None = None,
     ) -> Output:
         """Give back all that an answer holds; its last output, which ``output`` becomes."""
+        if self._tiering is not None and reason in ("stop", "length"):
+            self._tiering.used(sequence)
         self._scheduler.remove(sequence)
         self._num_sequences -= 1
         request_id = sequence.request.id

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 QUEUE_BYTES = 256 << 20
 _LOADERS = 2
 _BLOCKS_PER_WRITE = 16
+_MOST_TOUCHES = 64
 _FORGET_AGAIN_S = 1.0
 
 
@@ -72,6 +73,7 @@ class TierThreads:
         # Guarded by the condition's lock.
         self._queue: deque[_Save] = deque()
         self._queued_bytes = 0
+        self._used: deque[Sequence[Name]] = deque()
         self._writing = False
         self._forgetting = False
         self._closing = False
@@ -92,6 +94,13 @@ class TierThreads:
             self._queue.append(_Save(name, block, leaving))
             self._queued_bytes += len(block)
             self._condition.notify_all()
+
+    def touch(self, names: Sequence[Name]) -> None:
+        """Have it noted that these were used; where much is to be written, that is let go."""
+        with self._condition:
+            if len(self._used) < _MOST_TOUCHES:
+                self._used.append(names)
+                self._condition.notify_all()
 
     def look_up(self, sequence: int, lookup: Lookup) -> None:
         """Have it found out what tiers could serve; answered by ``Looked``."""
@@ -129,6 +138,7 @@ class TierThreads:
         """Have every tier emptied; until that is done, nothing is found in any."""
         with self._condition:
             self._queue.clear()
+            self._used.clear()
             self._queued_bytes = 0
             self._forgetting = True
             self._condition.notify_all()
@@ -142,7 +152,8 @@ class TierThreads:
         """Wait until all that was saved is written; False if that takes longer."""
         with self._condition:
             return self._condition.wait_for(
-                lambda: not (self._queue or self._writing or self._forgetting), timeout_s
+                lambda: not (self._queue or self._used or self._writing or self._forgetting),
+                timeout_s,
             )
 
     def close(self, timeout_s: float) -> None:
@@ -172,15 +183,20 @@ class TierThreads:
             with self._condition:
                 self._writing = False
                 self._condition.notify_all()
-                self._condition.wait_for(lambda: self._queue or self._forgetting or self._closing)
+                self._condition.wait_for(
+                    lambda: self._queue or self._used or self._forgetting or self._closing
+                )
                 if self._closing:
                     return
                 forgetting = self._forgetting
                 batch = self._next_batch()
+                used = None if batch or forgetting else self._used.popleft()
                 self._writing = True
             try:
                 if forgetting:
                     self._empty_tiers()
+                elif used is not None:
+                    self._lower.touch(used)
                 else:
                     names, blocks = [one.name for one in batch], [one.block for one in batch]
                     self._lower.put(names, blocks, leaving=batch[0].leaving)

@@ -139,6 +139,13 @@ class Tiering:
                         self._unsaved.add(name)
             blocks.clear()
 
+    def used(self, sequence: Sequence) -> None:
+        """A sequence has ended: its blocks were used, wherever they came from."""
+        keys = sequence.block_keys(sequence.num_computed)
+        full = sequence.num_computed // self._plan.block_size
+        groups = range(len(self._plan.groups))
+        self._threads.touch([(group, key) for group in groups for key in keys[:full]])
+
     # What comes up.
 
     def is_looking(self, sequence: Sequence) -> bool:

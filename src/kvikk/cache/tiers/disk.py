@@ -86,6 +86,7 @@ class DiskTier:
                 stored += 1
         if stored:
             self._writing.worked()
+            self.touch(keys)
         self._stored += stored
         return stored
 
@@ -97,17 +98,22 @@ class DiskTier:
         self._unfit += len(unfit)
         self._loaded += sum(block is not None for block in blocks)
         self.evict([key for key, block in zip(keys, blocks, strict=True) if block is None])
-        with self._lock:
-            self._recency.touch(keys)
-        for key in reversed(keys):  # a chain's end is the oldest, also after a restart
-            with suppress(OSError):
-                os.utime(self._path(key))
+        self.touch(keys)
         return blocks
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Which have a file, as far as this engine knows."""
         usable = self._reading.usable
         return [usable and key in self._recency for key in keys]
+
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """Let them go later than others, also after a restart."""
+        with self._lock:
+            self._recency.touch(keys)
+            here = [key for key in keys if key in self._recency]
+        for key in reversed(here):
+            with suppress(OSError):
+                os.utime(self._path(key))
 
     def evict(self, keys: Sequence[bytes] | None = None) -> bool:
         """Remove these files, or all."""

@@ -48,6 +48,7 @@ class HostTier:
                 self._values[key] = value
                 stored += 1
         self._stored += stored
+        self.touch(keys)
         return stored
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -65,6 +66,11 @@ class HostTier:
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Which are here."""
         return [key in self._values for key in keys]
+
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """Let them go later than others."""
+        with self._lock:
+            self._recency.touch(keys)
 
     def evict(self, keys: Sequence[bytes] | None = None) -> bool:
         """Forget these, or all."""

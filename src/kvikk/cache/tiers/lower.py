@@ -91,6 +91,12 @@ class Lower:
             if leaving or tier.lasting:
                 tier.put(keys, blocks)
 
+    def touch(self, names: Sequence[Name]) -> None:
+        """These were used together: a chain from its beginning."""
+        keys = [tier_key(*name) for name in names]
+        for tier in self.tiers:
+            tier.touch(keys)
+
     def find(self, lookup: Lookup) -> Found:
         """The prefix that is worth having, and where what the pool lacks of it lies."""
         places: dict[Name, int] = {}

@@ -156,6 +156,22 @@ class RedisTier:
             for known in (answer or [False] * len(batch))
         ]
 
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """Let their time begin anew; without one, mark them as used for the server's policy."""
+
+        def mark(batch: list[str]) -> bool:
+            pipeline = self._client.pipeline(transaction=False)
+            for name in reversed(batch):
+                if self._expire_ms is None:
+                    pipeline.touch(name)
+                else:
+                    pipeline.pexpire(name, self._expire_ms)
+            pipeline.execute()
+            return True
+
+        if self._reading.usable and keys:
+            self._in_threads(mark, [[n for key in keys for n in self._names(key)]], self._reading)
+
     def evict(self, keys: Sequence[bytes] | None = None) -> bool:
         """Delete these, or all of this engine's kind, whoever put them."""
 

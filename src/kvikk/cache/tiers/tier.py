@@ -60,6 +60,13 @@ class Tier(Protocol):
         """Which of them are here, as far as that is known without reading them."""
         ...
 
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """These were used together, here or in the pool: a chain from its beginning.
+
+        Its end is to go first, since nothing is worth anything without what comes before it.
+        """
+        ...
+
     def evict(self, keys: Sequence[bytes] | None = None) -> bool:
         """Forget these, or (None) all blocks of this engine's kind. False if that failed."""
         ...
