@@ -691,6 +691,36 @@ def a_picture_is_taken_out_of_history() -> list[Line]:
     )
 
 
+@variant("history.images_changed", "$.messages[2].content[0].content[0].source.data")
+def a_screenshot_in_a_result_is_taken_again() -> list[Line]:
+    def body(picture: str, *more: object) -> Line:
+        source = {"type": "base64", "media_type": "image/png", "data": picture * 300}
+        shown = [{"type": "image", "source": source}, {"type": "text", "text": "the screen"}]
+        said = [
+            {"role": "user", "content": "Look"},
+            {"role": "assistant", "content": [tool_use("toolu_1", "screen")]},
+            {"role": "user", "content": [tool_result("toolu_1", shown)]},
+            *more,
+        ]
+        return messages(text("a", 2000), said)
+
+    later = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks"}]
+    return two(body("iVBORw0K"), body("iVBORw0L", *later), cached=2000)
+
+
+@variant("history.replay_differs", "$.messages[3].content")
+def context_of_the_live_turn_is_not_kept() -> list[Line]:
+    history = [text("q", 500), text("r", 500)]
+    found, question = f"Documents: {text('docs', 400)}", f"Why is that so? {text('w', 20)}"
+    said = [
+        *turns(*history),
+        {"role": "user", "content": found},
+        {"role": "user", "content": question},
+    ]
+    later = [*turns(*history, question, "So.", "And?")]
+    return two(chat(text("a", 1200), said), chat(text("a", 1200), later), cached=2048)
+
+
 # ------------------------------------------------------------------------------ parameters
 
 
@@ -838,6 +868,17 @@ def a_gateway_answers_with_another_model() -> list[Line]:
     first, second = two(chat(RULES, FIRST, model="best"), chat(RULES, MORE, model="best"))
     first["response"]["model"], second["response"]["model"] = "gpt-4.1", "gpt-4.1-mini"
     return [first, second]
+
+
+@variant("model.switched", "$.model", request=2)
+def another_model_after_a_failure() -> list[Line]:
+    first, second = messages(RULES, FIRST), messages(RULES, MORE)
+    fallback = messages(RULES, MORE, model="claude-haiku-4-5")
+    return [
+        read(sent(first, 100), LONG, 0),
+        {**sent(second, 110), "status": 529},
+        read(sent(fallback, 112), LONG + 20, 0),
+    ]
 
 
 # --------------------------------------------------------------------------------- minimum
@@ -1144,6 +1185,15 @@ def one_key_for_a_fan_out_in_responses() -> list[Line]:
             0 if at in (0, 20) else 2944,
         )
         for at in range(21)
+    ]
+
+
+@variant("routing.key_shared_overflow", "$.prompt_cache_key", request=5)
+def one_key_and_a_few_calls_in_a_row() -> list[Line]:
+    hits = (0, 2944, 2944, 0, 2944, 0)
+    return [
+        read(sent(chat(RULES, [f"Ping {at}"], prompt_cache_key="app"), 100 + 1.5 * at), LONG, hit)
+        for at, hit in enumerate(hits)
     ]
 
 

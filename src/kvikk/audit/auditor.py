@@ -27,6 +27,8 @@ _RATHER_SAME_MODEL = 0.7
 _AS_GOOD = 0.98
 _MOST_COMPARED = 8
 _MINUTE_S = 60.0
+# So many requests within a minute say how many there are a minute.
+_FEW_REQUESTS = 4
 _ARMS_APART = 10
 
 
@@ -116,7 +118,7 @@ class Auditor:
         )
 
     def _key_rate(self, exchange: Exchange) -> int:
-        """Requests with this cache key in the minute that ends with this one."""
+        """Requests with this cache key a minute, over the minute that ends with this one."""
         key = str(exchange.seen.get("prompt_cache_key") or "")
         if not key or exchange.at_s is None:
             return 0
@@ -124,7 +126,9 @@ class Auditor:
         times.append(exchange.at_s)
         while times and times[0] <= exchange.at_s - _MINUTE_S:
             times.popleft()
-        return len(times)
+        span_s = max(1.0, exchange.at_s - times[0])
+        in_a_row = len(times) >= _FEW_REQUESTS
+        return max(len(times), round((len(times) - 1) / span_s * _MINUTE_S) if in_a_row else 0)
 
     def _remember(
         self,

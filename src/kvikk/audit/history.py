@@ -25,6 +25,7 @@ _SUMMARY = re.compile(
     r"previous conversation|continued from)\b",
     re.IGNORECASE,
 )
+_PICTURE = re.compile(r'"(?:data|url)":"([A-Za-z0-9+/=:;,]{64,})')
 _SHORTER = 0.34
 _NOTE_WEIGHT = 40.0
 _SIMILAR = 0.5
@@ -67,10 +68,12 @@ def _images(rest: Remainder) -> ChangedHistory | None:
         moved = new.piece.digest in {slot.piece.digest for slot in rest.before[1:]}
         if old.kind == "image" and (moved or new.message != old.message):
             return _changed("history.images_changed", rest, old.path)
+        if old.kind == new.kind:
+            return _changed("history.images_changed", rest, _deep(rest))
         if old.kind == "image" or rest.is_same_conversation or _same_message(rest):
             return _changed("history.images_changed", rest)
-    if old.kind == new.kind == "tool_result" and _has_image(old) != _has_image(new):
-        return _changed("history.images_changed", rest)
+    if old.kind == new.kind == "tool_result" and _pictures(old) != _pictures(new):
+        return _changed("history.images_changed", rest, _deep(rest))
     return None
 
 
@@ -83,7 +86,9 @@ def _cut(rest: Remainder) -> ChangedHistory | None:
         return _changed("history.images_changed", rest, rest.old.path)
     if all(slot.kind == "thinking" for slot in removed):
         return _changed("history.thinking_dropped", rest, rest.old.path)
-    whole = removed[0].starts_message and len({slot.message for slot in removed}) >= 1
+    if rest.live:  # it dressed the live turn, and is not replayed
+        return _changed("history.replay_differs", rest)
+    whole = removed[0].starts_message
     first = _first_message(rest)
     if whole and rest.old.message is not None and rest.old.message <= first + 1:
         return _changed("history.trimmed_front", rest)
@@ -205,8 +210,9 @@ def _same_message(rest: Remainder) -> bool:
     return rest.old.message == rest.new.message and not rest.new.starts_message
 
 
-def _has_image(slot: Slot) -> bool:
-    return '"image' in slot.piece.text
+def _pictures(slot: Slot) -> list[str]:
+    """The bytes of all pictures inside of a result, as sent."""
+    return _PICTURE.findall(slot.piece.text)
 
 
 def _similar(old: Slot, new: Slot) -> bool:

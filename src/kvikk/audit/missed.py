@@ -216,7 +216,7 @@ def _although_held(pair: Pair, start: int) -> Cause:
         if not body.get("prompt_cache_key"):
             return Cause("routing.key_missing", _KEY, start, pair.shared)
         if pair.key_rate > _MOST_A_MINUTE_AND_KEY:
-            note = f"{pair.key_rate} requests with this key within a minute"
+            note = f"{pair.key_rate} requests a minute with this key"
             return Cause("routing.key_shared_overflow", _KEY, start, pair.shared, note=note)
     images = [
         [slot for slot in prompt.slots if slot.kind == "image"]

@@ -17,8 +17,8 @@ class Pair:
     """A request beside the earlier one that it should have shared with.
 
     ``shared`` tokens are their common beginning, ``hit`` of them were read (reported, or else by
-    the rules). ``parameters`` are the later one's. ``key_rate`` requests had its cache key in the
-    minute before, itself counted; ``seen_before`` earlier requests had the same beginning.
+    the rules). ``parameters`` are the later one's. ``key_rate`` requests a minute had its key;
+    ``seen_before`` earlier requests had the same beginning.
     ``other_arm`` says that the very same prompt went to another model, or under another key or
     parameter, after ``earlier``.
     """
