@@ -71,12 +71,16 @@ class ProviderPrompt:
 
 
 class TokenDigests:
-    """Names prefixes of a list of tokens: ``digests(n)`` is of the first n. SHA-256, kept."""
+    """Names prefixes of a list of tokens: ``digests(n)`` is of the first n. SHA-256, kept.
 
-    def __init__(self, token_ids: Sequence[int]) -> None:
+    ``front`` is what must be equal too for any of them to be, and is not among the tokens.
+    """
+
+    def __init__(self, token_ids: Sequence[int], front: bytes = b"") -> None:
         self._bytes = array("I", token_ids).tobytes()
         self._item_bytes = array("I").itemsize
-        self._hash = hashlib.sha256()
+        self._front = front
+        self._hash = hashlib.sha256(front)
         self._hashed = 0
         self._known: dict[int, bytes] = {}
 
@@ -85,7 +89,7 @@ class TokenDigests:
         found = self._known.get(num_tokens)
         if found is None:
             if num_tokens < self._hashed:
-                self._hash, self._hashed = hashlib.sha256(), 0
+                self._hash, self._hashed = hashlib.sha256(self._front), 0
             start, stop = self._hashed * self._item_bytes, num_tokens * self._item_bytes
             self._hash.update(self._bytes[start:stop])
             self._hashed = num_tokens

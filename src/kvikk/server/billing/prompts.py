@@ -35,15 +35,17 @@ class ProviderPrompts:
     def of(self, question: Question, caller: Caller) -> ProviderPrompt:
         """A question's prompt. Who shares a cache salt shares a provider's account."""
         body, token_ids = question.body, question.prompt.token_ids
-        digests = TokenDigests(token_ids)
+        pieces: Sequence[Segment] = ()
         if question.api == "completions":
+            digests = TokenDigests(token_ids)
             whole = Position(
                 len(token_ids), digests(len(token_ids)), role="user", ends_message=True
             )
-            pieces: list[Segment] = []
             positions: tuple[Position, ...] = (whole,)
         else:
             pieces = segments(question.api, dict(body))
+            # Tools come first at every provider, wherever a template puts them, if anywhere.
+            digests = TokenDigests(token_ids, _digest_of_tools(pieces))
             positions = self._positions(pieces, token_ids, question.prompt.parts)
         options = mapping(body.get("prompt_cache_options"))
         lifetime = options.get("ttl") or body.get("prompt_cache_retention") or ""
@@ -65,10 +67,7 @@ class ProviderPrompts:
         chain = hashlib.sha256()
         positions, placed = [], 0
         for piece, stop in zip(pieces, self._stops(pieces, token_ids, parts), strict=True):
-            kind = (piece.section, piece.kind, piece.role, str(piece.ends_message), piece.text)
-            for text in kind:
-                content = text.encode("utf-8", "surrogatepass")
-                chain.update(len(content).to_bytes(8) + content)
+            chain.update(_digest(piece))
             marker = piece.marker
             positions.append(
                 Position(
@@ -104,6 +103,17 @@ class ProviderPrompts:
             stop_tokens.append(bisect_right(token_stops, stops[at - 1]) if at > first else None)
             begins.append(bisect_right(token_stops, starts[first]) if at > first else None)
         return _filled(stop_tokens, begins, len(token_ids))
+
+
+def _digest(piece: Segment) -> bytes:
+    """Names what a piece is and says; where a marker stands is no part of that."""
+    names = (piece.section, piece.kind, piece.role, str(piece.ends_message))
+    text = piece.text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256("\0".join(names).encode() + b"\0" + text).digest()
+
+
+def _digest_of_tools(pieces: Sequence[Segment]) -> bytes:
+    return b"".join(_digest(piece) for piece in pieces if piece.section == "tools")
 
 
 def _lies_in(path: str, piece: str) -> bool:
