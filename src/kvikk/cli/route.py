@@ -1,9 +1,12 @@
 """``kvikk route``: the router."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from kvikk.router.placement.prompts import TextSide
 
 
 def route(
@@ -23,7 +26,37 @@ def route(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8080,
-    policy: Annotated[str, typer.Option(help="How a replica is chosen.")] = "least_requests",
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How a replica is chosen: weighted, longest_prefix, affinity, consistent_hash, "
+            "least_tokens, least_requests, power_of_two, round_robin or random.",
+        ),
+    ] = "weighted",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Tokenise prompts as this model does: an alias, a file, a folder or a hub id; "
+            "default: compare content.",
+        ),
+    ] = None,
+    kv_events: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL=ADDRESS[,REPLAY]",
+            help="Where the replica of that URL publishes KV events, and repeats them; repeatable.",
+        ),
+    ] = None,
+    capacity_tokens: Annotated[
+        int,
+        typer.Option(min=1, help="What a replica's cache holds that does not say."),
+    ] = 1 << 20,
+    decision_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append a line for each answer, for kvikk replay."),
+    ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,14 +154,21 @@ def route(
 
         KVIKK_ROUTER_ADMIN_KEY=… kvikk route --host 0.0.0.0 --replica-dns http://engines:8000
     """
-    from kvikk.errors import RequestError
-    from kvikk.router.policies import POLICIES
-    from kvikk.router.proxy.blind import BlindPlacement
+    from kvikk.router.placement.aware import AwarePlacement
+    from kvikk.router.placement.options import PlacementOptions, parse_event_source
     from kvikk.router.proxy.keys import TenantLimits
     from kvikk.router.proxy.options import RouterOptions
     from kvikk.router.proxy.serve import run_router
     from kvikk.shapes.quantities import parse_bytes
 
+    placement = PlacementOptions(
+        policy=policy.replace("-", "_"),
+        events=dict(parse_event_source(text) for text in kv_events or ()),
+        text_side=None if tokenizer is None else _text_side(tokenizer),
+        capacity_tokens=capacity_tokens,
+        replica_key=replica_key,
+        decision_log=decision_log,
+    )
     options = RouterOptions(
         replicas=tuple(replica or ()),
         replicas_file=replicas_file,
@@ -156,6 +196,16 @@ def route(
         access_log=access_log,
         forward=tuple(forward or ()),
     )
-    if policy not in POLICIES:
-        raise RequestError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}", "policy")
-    run_router(options, BlindPlacement(POLICIES[policy]))
+    run_router(options, AwarePlacement(placement))
+
+
+def _text_side(model: str) -> "TextSide":
+    """The tokeniser and chat template of ``model``. Raises ModelError."""
+    from kvikk.files.sources import resolve
+    from kvikk.router.placement.prompts import TextSide
+    from kvikk.text.chat import load_chat_template
+    from kvikk.text.tokenizer import load_tokenizer
+
+    source = resolve(model)
+    tokenizer = load_tokenizer(source)
+    return TextSide(tokenizer, load_chat_template(source, tokenizer))

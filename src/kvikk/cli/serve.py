@@ -103,6 +103,17 @@ def serve(
             help="A file with seconds to add to the time by which entries live and bills go.",
         ),
     ] = None,
+    kv_events: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Publish what the cache gains and loses, as vLLM does, e.g. tcp://127.0.0.1:5557.",
+        ),
+    ] = None,
+    kv_events_replay: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Repeat there what a listener has missed."),
+    ] = None,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
     ] = 60.0,
@@ -145,5 +156,7 @@ def serve(
             price_map=price_map,
             price_per_hour=price_per_hour,
             clock=clock,
+            kv_events=kv_events,
+            kv_events_replay=kv_events_replay,
         )
     )

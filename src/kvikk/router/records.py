@@ -28,6 +28,7 @@ class RoutedRequest(NamedTuple):
     two salts never meet, and is empty where there is none. ``home`` is the slot that took the last
     request of the same session (the caller's, its ``prompt_cache_key``, else the same ``prefix``),
     None if there was none. ``requests_per_s`` is how fast requests to this model come at present.
+    ``prompt`` is whatever the asker wants to find again; no policy looks at it.
     """
 
     id: str
@@ -39,6 +40,7 @@ class RoutedRequest(NamedTuple):
     prefix: bytes = b""
     home: int | None = None
     requests_per_s: float = 0.0
+    prompt: object = None
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from hashlib import sha256
 from queue import Empty, SimpleQueue
 
 import zmq
@@ -28,6 +27,7 @@ from kvikk.wire.kv_events import (
     decode_sequence,
     encode_batch,
     encode_sequence,
+    published_salt,
 )
 
 logger = logging.getLogger(__name__)
@@ -36,11 +36,6 @@ logger = logging.getLogger(__name__)
 _KEPT_BATCHES = 10_000
 _MEDIUM = "CPU"
 _WAKE = "inproc://kvikk-kv-events"
-
-
-def published_salt(salt: bytes) -> str:
-    """What events say of a tenant's salt: enough to tell two apart, and no way back to it."""
-    return sha256(b"published salt\0" + salt).hexdigest()[:32] if salt else ""
 
 
 class KvEventPublisher:

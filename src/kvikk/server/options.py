@@ -25,7 +25,8 @@ class ServerOptions:
     ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
     ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
     add to those that are known. ``clock`` is a file with seconds to add to the time for these.
-    ``price_per_hour`` is what the machine costs.
+    ``price_per_hour`` is what the machine costs. ``kv_events`` is the ZeroMQ address where changes
+    of the cache are published, ``kv_events_replay`` where they are repeated.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -42,6 +43,8 @@ class ServerOptions:
     price_map: Path | None = None
     clock: Path | None = None
     price_per_hour: float | None = None
+    kv_events: str | None = None
+    kv_events_replay: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
@@ -55,6 +58,8 @@ class ServerOptions:
             raise ModelError("a server keeps a ledger; its memory is at least 1 byte")
         if self.ledger_text and self.ledger_log is None:
             raise ModelError("prompts are for a ledger log; choose its file with --ledger-log")
+        if self.kv_events_replay is not None and self.kv_events is None:
+            raise ModelError("nothing is published that could be repeated; choose --kv-events")
         if self.max_body_bytes < 1:
             raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
         if not 0 <= self.drain_s <= TIMEOUT_MAX:

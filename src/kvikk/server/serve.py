@@ -14,6 +14,7 @@ from kvikk.engine.loading import load_engine
 from kvikk.engine.progress_bar import loading_line
 from kvikk.errors import ModelError
 from kvikk.server.app import create_app
+from kvikk.server.kv_events import KvEventPublisher
 from kvikk.server.ledger_log import open_ledger_log
 from kvikk.server.options import ServerOptions
 from kvikk.server.report import memory_table
@@ -34,6 +35,11 @@ def run_server(options: ServerOptions) -> None:
     if options.ledger_log is not None:
         open_ledger_log(options.ledger_log).close()
     rules = options.load_rules()
+    publisher = (
+        None
+        if options.kv_events is None
+        else KvEventPublisher(options.kv_events, options.kv_events_replay)
+    )
     with loading_line(options.engine.model) as progress:
         loaded = load_engine(options.engine, progress)
     _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
@@ -44,7 +50,11 @@ def run_server(options: ServerOptions) -> None:
     # shall not walk over them again and again between two tokens.
     gc.collect()
     gc.freeze()
+    if publisher is not None and loaded.engine.books is not None:
+        publisher.follow(loaded.engine.books)
     DrainingServer(create_app(loaded, options), options, listener).run()
+    if publisher is not None:
+        publisher.close()
 
 
 class DrainingServer(uvicorn.Server):

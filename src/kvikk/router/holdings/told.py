@@ -33,6 +33,7 @@ class Told:
         self, slot: int, index: PrefixIndex, root: RootKey, max_blocks: int = 1 << 22
     ) -> None:
         self.block_sizes: set[int] = set()
+        self.adapters: set[str] = set()
         self.stored_blocks = 0
         self.removed_blocks = 0
         self.unknown_parents = 0
@@ -73,6 +74,8 @@ class Told:
     def _stored(self, event: KvStored) -> None:
         size = event.block_size
         self.block_sizes.add(size)
+        if event.adapter:
+            self.adapters.add(event.adapter)
         extra = [*event.extra_keys, *[None] * len(event.block_hashes)]
         parent = self._parent(event, extra)
         if parent is None:

@@ -1,0 +1,1 @@
+"""Where a request goes, with all that is known: prompts to keys, holdings, policy, books."""

@@ -1,0 +1,56 @@
+"""What the router is told about choosing replicas."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from kvikk.errors import RequestError
+from kvikk.router.placement.prompts import TextSide
+from kvikk.router.policies import DEFAULT_POLICY, POLICIES
+
+
+class EventSource(NamedTuple):
+    """Where a replica publishes KV events, and where it repeats them, if it does."""
+
+    endpoint: str
+    replay: str | None
+
+
+@dataclass(frozen=True)
+class PlacementOptions:
+    """How replicas are chosen. Raises RequestError for what makes no sense.
+
+    ``events`` has the sources of replicas that tell what they hold, by URL. ``capacity_tokens`` is
+    what a replica holds that nobody can ask. ``text_side`` tokenises; without one, and for what is
+    more than text, content is compared.
+    """
+
+    policy: str = DEFAULT_POLICY
+    events: Mapping[str, EventSource] = field(default_factory=dict)
+    text_side: TextSide | None = None
+    capacity_tokens: int = 1 << 20
+    replica_key: str | None = field(default=None, repr=False)
+    decision_log: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise RequestError(
+                f"unknown policy {self.policy!r}; there are {', '.join(POLICIES)}", "policy"
+            )
+        if self.capacity_tokens < 1:
+            raise RequestError("a replica's cache holds at least 1 token", "capacity_tokens")
+
+
+def parse_event_source(text: str) -> tuple[str, EventSource]:
+    """``URL=tcp://host:5557`` or ``URL=tcp://host:5557,tcp://host:5558``. Raises RequestError."""
+    url, separator, endpoints = text.partition("=")
+    endpoint, _, replay = endpoints.partition(",")
+    for address in (endpoint, *([replay] if replay else [])):
+        if not separator or not address.startswith(("tcp://", "ipc://")):
+            raise RequestError(
+                f"{text!r} names no KV events; write URL=tcp://HOST:PORT, and behind a comma where "
+                "they are repeated",
+                "kv_events",
+            )
+    return url.rstrip("/"), EventSource(endpoint, replay or None)

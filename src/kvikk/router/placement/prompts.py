@@ -1,0 +1,224 @@
+"""From a body to block keys: tokens where the model's tokeniser is at hand, else bytes of content.
+
+Keys come from what was parsed, piece by piece in the order in which a template renders them, never
+from the body as text: a name in a message is no parameter, and two ways to write the same JSON are
+the same prompt.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple, cast
+
+from kvikk.cache.keys import KeyChain, content_keys, root_key
+from kvikk.errors import KvikkError
+from kvikk.router.proxy.placement import Asked
+from kvikk.text.chat import ChatTemplate
+from kvikk.text.tokenizer import Tokenizer
+from kvikk.wire.kv_events import published_salt
+from kvikk.wire.segments import Segment
+from kvikk.wire.segments_any import Api, segments
+
+CHUNK_BYTES = 256
+# A guess until usage has said how many tokens a model makes of a text.
+BYTES_PER_TOKEN = 4.0
+DEFAULT_BLOCK_TOKENS = 32
+# Two prompts that begin with as many tokens are taken for one family by policies that hash.
+_FAMILY_TOKENS = 1024
+
+_APIS: Mapping[str, Api] = {
+    "/chat/completions": "chat_completions",
+    "/messages": "messages",
+    "/responses": "responses",
+}
+
+
+class View(NamedTuple):
+    """A prompt's keys as some replicas' blocks are named.
+
+    ``block_tokens`` is 0 for chunks of ``CHUNK_BYTES`` of content.
+    """
+
+    block_tokens: int
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: ``told`` as replicas name blocks that tell, ``learned`` as the router does itself.
+
+    ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
+    digest of what it belongs to, by the caller's word (``session_name``) or by its beginning;
+    ``prefix`` is the key that prompts of one family share.
+    """
+
+    learned: View
+    told: tuple[View, ...] = ()
+    size: int = 0
+    session: bytes = b""
+    session_name: str = ""
+    prefix: bytes = b""
+
+
+EMPTY = Prompt(View(0, ()))
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """What turns a chat into tokens, for the models that it is for."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    models: frozenset[str] = field(default_factory=frozenset)
+
+    def serves(self, model: str) -> bool:
+        """Whether it is this model's; for all where none was named."""
+        return not self.models or model in self.models
+
+
+def read_prompt(
+    asked: Asked,
+    text_side: TextSide | None,
+    told_sizes: Sequence[int] = (),
+    adapters: Container[str] = (),
+) -> Prompt:
+    """The keys of a request's prompt. Never refuses.
+
+    ``told_sizes`` are the block sizes of replicas that tell what they hold; ``adapters`` are the
+    models among them that are another one's adapters.
+    """
+    body = asked.json
+    if body is None:
+        return EMPTY
+    api = next((api for ending, api in _APIS.items() if asked.path.endswith(ending)), None)
+    pieces = segments(api, body) if api else []
+    name, session = _session(asked, pieces)
+    salt = body.get("cache_salt")
+    own_salt = salt if isinstance(salt, str) else ""
+    tokens = _tokens(asked, api, text_side)
+    if tokens is None:
+        root = _root("content", asked.model, asked.salt, own_salt, 1)
+        content = _content(body, pieces)
+        chunks = View(0, content_keys(root, content, CHUNK_BYTES))
+        prefix = _family(chunks.keys, round(CHUNK_BYTES / BYTES_PER_TOKEN))
+        return Prompt(chunks, (), len(content), session, name, prefix)
+    size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
+    root = _root("tokens", asked.model, asked.salt, own_salt, size)
+    learned = View(size, KeyChain(root, size, tokens).keys)
+    adapter = asked.model if asked.model in adapters else ""
+    # vLLM's events have the salt as it was sent, kvikk's a digest with the tenant's in it.
+    salts = dict.fromkeys((own_salt, published_salt(server_salt(asked.salt, own_salt))))
+    told = tuple(
+        View(size, KeyChain(told_root(size, adapter, salt), size, tokens).keys)
+        for size in told_sizes
+        for salt in salts
+    )
+    return Prompt(learned, told, len(tokens), session, name, _family(learned.keys, size))
+
+
+def told_root(block_size: int, adapter: str, salt: str) -> bytes:
+    """The root of blocks that replicas tell of; of which model need not be said, but for adapters:
+
+    a replica is asked only for what it serves.
+    """
+    return _root("told", adapter, b"", salt, block_size)
+
+
+def server_salt(tenant_salt: bytes, cache_salt: str) -> bytes:
+    """What a kvikk server makes of a tenant's salt and of a request's own."""
+    if not tenant_salt and not cache_salt:
+        return b""
+    return sha256(tenant_salt + b"\0" + cache_salt.encode("utf-8", "surrogatepass")).digest()
+
+
+@lru_cache(maxsize=4096)
+def _root(kind: str, model: str, tenant_salt: bytes, salt: str, block_size: int) -> bytes:
+    return root_key(
+        model=model.encode("utf-8", "surrogatepass"),
+        block_size=block_size,
+        kv_dtype="",
+        numerics=f"router, {kind}",
+        salt=server_salt(tenant_salt, salt),
+    )
+
+
+def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes]:
+    """Whose request it is: its own word for it, else all up to the first message of the user's."""
+    body = asked.json or {}
+    header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
+    for given in (body.get("prompt_cache_key"), header, _metadata_user(body)):
+        if isinstance(given, str) and given:
+            told = b"\0".join((asked.salt, asked.model.encode(), given.encode("utf-8", "replace")))
+            return given[:256], sha256(b"session\0" + told).digest()
+    beginning = sha256(b"beginning\0" + asked.salt + b"\0" + asked.model.encode())
+    for piece in pieces:
+        beginning.update(piece.text.encode("utf-8", "surrogatepass") + b"\0")
+        if piece.role == "user" and piece.ends_message:
+            return "", beginning.digest()
+    return "", b""
+
+
+def _metadata_user(body: Mapping[str, Any]) -> object:
+    metadata = body.get("metadata")
+    return metadata.get("user_id") if isinstance(metadata, dict) else None
+
+
+def _content(body: Mapping[str, Any], pieces: Sequence[Segment]) -> bytes:
+    if pieces:
+        text = "".join(f"{piece.role}\0{piece.kind}\0{piece.text}\0" for piece in pieces)
+    else:
+        prompt = body.get("prompt", "")
+        text = prompt if isinstance(prompt, str) else ""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _tokens(asked: Asked, api: Api | None, text_side: TextSide | None) -> Sequence[int] | None:
+    """The prompt's tokens, None where nobody knows: no tokeniser, or more than plain text."""
+    assert asked.json is not None
+    prompt = asked.json.get("prompt")
+    if api is None and _is_token_ids(prompt):
+        return cast(list[int], prompt)
+    if text_side is None or not text_side.serves(asked.model):
+        return None
+    try:
+        if api is None:
+            return text_side.tokenizer.encode(prompt) if isinstance(prompt, str) else None
+        messages = _plain_messages(asked.json) if api == "chat_completions" else None
+        if messages is None or text_side.template is None:
+            return None
+        return text_side.tokenizer.encode(text_side.template.render(messages), add_bos=False)
+    except KvikkError:
+        return None  # the replica will say what is wrong with it
+
+
+def _plain_messages(body: Mapping[str, Any]) -> list[dict[str, str]] | None:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or body.get("tools"):
+        return None
+    plain = []
+    for message in messages:
+        if not isinstance(message, dict) or set(message) - {"role", "content", "name"}:
+            return None
+        role, content = message.get("role"), message.get("content")
+        if isinstance(content, list):
+            texts = [part.get("text") for part in content if isinstance(part, dict)]
+            if len(texts) != len(content) or not all(isinstance(text, str) for text in texts):
+                return None
+            content = "".join(map(str, texts))
+        if not isinstance(role, str) or not isinstance(content, str):
+            return None
+        plain.append({"role": "system" if role == "developer" else role, "content": content})
+    return plain
+
+
+def _is_token_ids(prompt: object) -> bool:
+    return (
+        isinstance(prompt, list)
+        and bool(prompt)
+        and all(isinstance(token, int) and 0 <= token < 1 << 32 for token in prompt)
+    )
+
+
+def _family(keys: Sequence[bytes], block_tokens: int) -> bytes:
+    return keys[: max(1, _FAMILY_TOKENS // block_tokens)][-1] if keys else b""
