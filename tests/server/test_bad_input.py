@@ -133,7 +133,6 @@ def test_another_content_type_is_refused_with_the_right_one(content_type, server
         ("DELETE", "/v1/models", 405),
         ("POST", "/health", 405),
         ("GET", "/docs", 404),
-        ("GET", "/openapi.json", 404),
     ],
 )
 def test_a_route_that_is_not_there_is_an_error_in_the_same_shape(method, path, status, server):

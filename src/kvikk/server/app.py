@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+import kvikk
 from kvikk.engine.loading import LoadedEngine
 from kvikk.server.errors import install_error_handlers
 from kvikk.server.feed import Feeds
@@ -38,8 +39,15 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
         yield
         await asyncio.to_thread(service.stop)
 
-    # Bodies are read by hand into plain records, so there is no schema to publish.
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    # Pages that draw the description of the API load their scripts from elsewhere: there are none.
+    app = FastAPI(
+        title="kvikk",
+        version=kvikk.__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
     app.state.service = service
     app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))

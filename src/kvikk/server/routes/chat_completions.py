@@ -8,14 +8,16 @@ from starlette.responses import Response
 
 from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
+from kvikk.server.openapi import takes
 from kvikk.server.question import Question
 from kvikk.server.service import Service
 from kvikk.wire.chat_completions import ChatAnswer, ChatCompletionRequest
+from kvikk.wire.schemas import CHAT_COMPLETION
 
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", openapi_extra=takes(CHAT_COMPLETION))
 async def chat_completions(request: Request) -> Response:
     """Continue a conversation."""
     service: Service = request.app.state.service

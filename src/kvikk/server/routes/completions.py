@@ -8,14 +8,16 @@ from starlette.responses import Response
 
 from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
+from kvikk.server.openapi import takes
 from kvikk.server.question import Prompt, Question
 from kvikk.server.service import Service
 from kvikk.wire.completions import CompletionAnswer, CompletionRequest
+from kvikk.wire.schemas import COMPLETION
 
 router = APIRouter()
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", openapi_extra=takes(COMPLETION))
 async def completions(request: Request) -> Response:
     """Continue a text, or token ids."""
     service: Service = request.app.state.service

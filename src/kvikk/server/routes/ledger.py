@@ -11,9 +11,11 @@ from kvikk.engine.books import Books
 from kvikk.errors import RequestError
 from kvikk.server.errors import ApiError
 from kvikk.server.ledgers import ledger_totals, request_ledger
+from kvikk.server.openapi import query
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
 from kvikk.wire.ledger import RequestLedger
+from kvikk.wire.schemas import whole, words
 
 router = APIRouter()
 
@@ -24,7 +26,7 @@ _MAX_WINDOW_S = KEPT_MINUTES * 60
 _GROUPINGS = ("tenant", "key", "route", "model")
 
 
-@router.get("/v1/kvikk/requests")
+@router.get("/v1/kvikk/requests", openapi_extra=query(limit=whole(1, MAX_LISTED)))
 async def requests(request: Request) -> Response:
     """The last ``limit`` requests of this tenant (the operator: of all), newest first."""
     limit = _number(request, "limit", _DEFAULT_LISTED, MAX_LISTED)
@@ -40,12 +42,11 @@ async def requests(request: Request) -> Response:
 
 
 @router.get("/v1/kvikk/requests/{request_id}")
-async def one_request(request: Request) -> Response:
+async def one_request(request: Request, request_id: str) -> Response:
     """One request's ledger and its story; 404 if it is not known any more, or another tenant's.
 
     Beside it, where the server goes by a provider's rules, what that one would have billed.
     """
-    request_id: str = request.path_params["request_id"]
     reader: str | None = request.state.caller.reader
 
     def read(books: Books) -> RequestLedger | None:
@@ -63,7 +64,10 @@ async def one_request(request: Request) -> Response:
     return json_response(found.to_json() | service.tabs.told(request_id))
 
 
-@router.get("/v1/kvikk/ledger")
+@router.get(
+    "/v1/kvikk/ledger",
+    openapi_extra=query(window=whole(1, _MAX_WINDOW_S), by=words(*_GROUPINGS)),
+)
 async def ledger(request: Request) -> Response:
     """Tokens by cause of the last ``window`` seconds, with the rates that follow.
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
 from kvikk.server.kept import Kept
+from kvikk.server.openapi import takes
 from kvikk.server.question import Prompt, Question
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
@@ -14,12 +15,13 @@ from kvikk.wire.fingerprint import Fingerprint, compare
 from kvikk.wire.messages.answer import MessagesAnswer
 from kvikk.wire.messages.diagnostics import diagnostics_json, fingerprint_parameters
 from kvikk.wire.messages.request import MessagesPrompt, MessagesRequest, read_count_request
+from kvikk.wire.schemas import MESSAGE, MESSAGE_COUNT
 from kvikk.wire.segments_messages import messages_segments
 
 router = APIRouter()
 
 
-@router.post("/v1/messages")
+@router.post("/v1/messages", openapi_extra=takes(MESSAGE))
 async def messages(request: Request) -> Response:
     """Continue a conversation."""
     service: Service = request.app.state.service
@@ -47,7 +49,7 @@ async def messages(request: Request) -> Response:
     return answer(request, question, make_format)
 
 
-@router.post("/v1/messages/count_tokens")
+@router.post("/v1/messages/count_tokens", openapi_extra=takes(MESSAGE_COUNT))
 async def count_tokens(request: Request) -> Response:
     """How many tokens a request's prompt has, without answering it."""
     service: Service = request.app.state.service

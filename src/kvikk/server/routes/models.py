@@ -22,10 +22,10 @@ async def models(request: Request) -> Response:
 
 
 @router.get("/v1/models/{model_id:path}")
-async def model(request: Request) -> Response:
+async def model(request: Request, model_id: str) -> Response:
     """One model; a hub's ids have a slash inside."""
     service: Service = request.app.state.service
-    service.check_model(request.path_params["model_id"])
+    service.check_model(model_id)
     if speaks_anthropic(request.scope):
         return json_response(model_json(service.model))
     return json_response(service.model.to_json())

@@ -12,6 +12,7 @@ from kvikk.server.answers import answer
 from kvikk.server.bodies import read_body
 from kvikk.server.errors import ApiError
 from kvikk.server.kept import Kept
+from kvikk.server.openapi import takes
 from kvikk.server.question import Prompt, Question
 from kvikk.server.replies import json_response
 from kvikk.server.service import Service
@@ -27,13 +28,14 @@ from kvikk.wire.responses.request import (
     input_items,
     join_input,
 )
+from kvikk.wire.schemas import RESPONSE, RESPONSE_COUNT
 from kvikk.wire.segments_responses import responses_segments
 from kvikk.wire.usage import Usage
 
 router = APIRouter()
 
 
-@router.post("/v1/responses")
+@router.post("/v1/responses", openapi_extra=takes(RESPONSE))
 async def responses(request: Request) -> Response:
     """Answer, going on from an earlier response where one is named."""
     service: Service = request.app.state.service
@@ -64,7 +66,7 @@ async def responses(request: Request) -> Response:
     return answer(request, question, make_format)
 
 
-@router.post("/v1/responses/input_tokens")
+@router.post("/v1/responses/input_tokens", openapi_extra=takes(RESPONSE_COUNT))
 async def input_tokens(request: Request) -> Response:
     """How many tokens a request's prompt has, without answering it."""
     service: Service = request.app.state.service
