@@ -136,7 +136,7 @@ def running(
 
     Exits with the end of its log if it does not come up. ``context`` is of all slots together.
     """
-    port = _free_port()
+    port = free_port()
     command = kind.command(form_of(model, kind.form), port, threads, slots, context)
     environment = {**os.environ, **kind.variables, "OMP_NUM_THREADS": str(threads)}
     with tempfile.TemporaryFile("w+") as log:
@@ -154,7 +154,8 @@ def running(
             _end(process)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
