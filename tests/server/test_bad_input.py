@@ -65,7 +65,7 @@ def test_a_body_that_is_no_json_object_is_refused(content, message, path, server
         ({"max_tokens": 10**30}, "max_tokens", "must be at most"),
         ({"model": 5}, "model", "expected a string, not 5"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "expected an object"),
-        ({"n": 2}, "n", "not supported"),
+        ({"n": 0}, "n", "at least 1"),
         ({"stop": [""]}, "stop[0]", "1 to 1024 characters"),
     ],
 )

@@ -165,5 +165,5 @@ def test_errors_are_the_clients_own_exceptions(server):
     with pytest.raises(openai.BadRequestError, match=r"messages\[0\]\.content") as misplaced:
         chat.create(model="smollm2", messages=[{"role": "user", "content": 1}], stream=True)
     assert misplaced.value.param == "messages[0].content"
-    with pytest.raises(openai.BadRequestError, match="logprobs: is not supported"):
-        chat.create(model="smollm2", messages=MESSAGES, logprobs=True)
+    with pytest.raises(openai.BadRequestError, match="audio: is not supported"):
+        chat.create(model="smollm2", messages=MESSAGES, extra_body={"audio": {"voice": "x"}})

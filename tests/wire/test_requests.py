@@ -1,12 +1,15 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from kvikk.errors import RequestError
 from kvikk.wire.chat_completions import ChatCompletionRequest
+from kvikk.wire.choices import ChoiceFields
 from kvikk.wire.completions import CompletionRequest
 from kvikk.wire.conversation import Message, texts
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.grammars import GrammarSpec
 from kvikk.wire.reading import JsonValue, parse_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -131,7 +134,7 @@ def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
         ({"stream": True, "stream_options": []}, "stream_options", "expected an object"),
         ({"ignore_eos": 1}, "ignore_eos", "true or false"),
         ({"cache_salt": 1}, "cache_salt", "expected a string"),
-        ({"n": 2}, "n", "not supported; leave it out or send 1"),
+        ({"n": 0}, "n", "must be at least 1"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "expected an object"),
         ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
         ({"prompt_cache_key": 5}, "prompt_cache_key", "expected a string"),
@@ -139,12 +142,24 @@ def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
         ({"prompt_cache_retention": "1h"}, "prompt_cache_retention", "one of in_memory, 24h"),
         ({"prompt_cache_options": {"mode": "x"}}, "prompt_cache_options.mode", "one of implicit"),
         ({"prompt_cache_options": {"ttl": "1s"}}, "prompt_cache_options.ttl", "one of 30m, 12h"),
-        ({"logprobs": True}, "logprobs", "not supported"),
-        ({"top_logprobs": 3}, "top_logprobs", "not supported"),
-        ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
-        ({"min_p": 0.1}, "min_p", "not supported"),
+        ({"logprobs": 3}, "logprobs", "expected true or false"),
+        ({"top_logprobs": 3}, "top_logprobs", "set logprobs to true"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "'x' is no token id"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5", "from -100 to 100"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "text, json_object or"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema",
+            "expected an object",
+        ),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "strings to choose"),
+        ({"guided_regex": 5}, "guided_regex", "expected a string"),
+        ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice", "guided_regex is one"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty", "from -2 to 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "above 0"),
+        ({"min_p": 1.1}, "min_p", "from 0 to 1"),
+        ({"min_tokens": "x"}, "min_tokens", "whole number"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "leave stream out"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name_and_not_ignored(fields, parameter, message):
@@ -167,10 +182,10 @@ def test_what_cannot_be_done_is_refused_by_name_and_not_ignored(fields, paramete
         ({"prompt": [[1], [2]]}, "prompt", "one prompt a request"),
         ({"prompt": [["a"]]}, "prompt[0][0]", "whole number, not a string"),
         ({"prompt": [[[1]]]}, "prompt[0][0]", "whole number, not a list"),
-        ({"echo": True}, "echo", "not supported"),
-        ({"suffix": "x"}, "suffix", "not supported"),
-        ({"best_of": 2}, "best_of", "not supported"),
-        ({"logprobs": 0}, "logprobs", "not supported"),
+        ({"echo": 1}, "echo", "expected true or false"),
+        ({"suffix": "x"}, "suffix", "no such mode"),
+        ({"best_of": 2, "stream": True}, "best_of", "known at the end only"),
+        ({"logprobs": 21}, "logprobs", "at most 20"),
     ],
 )
 def test_completions_refuse_what_they_cannot_do(fields, parameter, message):
@@ -190,11 +205,29 @@ def test_a_request_written_and_read_again_is_the_same():
     generation = GenerationFields(
         "m", 7, 0.5, 0.9, 40, 3, ("a", "b"), (1,), True, "salt", stream=True, include_usage=True
     )
+    options = replace(
+        generation,
+        min_tokens=2,
+        min_p=0.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.2,
+        logit_bias=((5, 1.0), (7, -100.0)),
+        choices=ChoiceFields(3, logprobs=2),
+        priority=-1,
+    )
+    grammars = [
+        GrammarSpec("json_schema", '{"type": "object"}', "structured_outputs.json"),
+        GrammarSpec("choice", '["a", "b"]', "structured_outputs.choice"),
+        GrammarSpec("regex", "a+", "structured_outputs.regex"),
+    ]
     messages = (Message("system", texts("s"), "n"), Message("assistant"))
     for request in (
         ChatCompletionRequest(generation, messages),
+        ChatCompletionRequest(options, messages),
         CompletionRequest(generation, "text"),
-        CompletionRequest(generation, (1, 2, 3)),
+        CompletionRequest(options, (1, 2, 3)),
+        *(CompletionRequest(replace(options, grammar=grammar), "x") for grammar in grammars),
     ):
         body = json.loads(json.dumps(request.to_json()))
         assert type(request).from_json(JsonValue(body)) == request

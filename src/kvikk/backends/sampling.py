@@ -100,7 +100,7 @@ def largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """
     columns = len(values) // 32
     candidates = np.arange(len(values))
-    if count < columns:
+    if 0 < count < columns:
         dealt = values[: columns * 32].reshape(32, columns)
         maxima = dealt.max(axis=0)
         bound = np.partition(maxima, columns - count)[columns - count]

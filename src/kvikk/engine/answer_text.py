@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kvikk.engine.requests import Generation
 from kvikk.text.stream import StopMatcher, StreamDecoder
 from kvikk.text.tokenizer import Tokenizer
 
@@ -9,13 +10,14 @@ from kvikk.text.tokenizer import Tokenizer
 class AnswerText:
     """Decodes and matches in one go. Belongs to one request and outlives its preemptions.
 
-    A stop string stops nothing that begins in the first ``min_tokens`` tokens.
+    A stop string stops nothing that begins in the least number of tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...], min_tokens: int = 0) -> None:
-        self._decoder = StreamDecoder(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, generation: Generation) -> None:
+        stop = generation.stop
+        self._decoder = StreamDecoder(tokenizer, shown=generation.shown_token_ids)
         self._matcher = StopMatcher(stop) if stop else None
-        self._unmatched_tokens = min_tokens
+        self._unmatched_tokens = generation.min_tokens
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, int | None]:
         """The text that may be shown after these tokens; how many there were at a stop string."""

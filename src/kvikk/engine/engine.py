@@ -226,9 +226,6 @@ class Engine:
         # A grammar says itself when an answer is complete, and has nothing to say after that.
         ignore_eos = generation.ignore_eos and generation.grammar is None
         model_ends = frozenset() if ignore_eos else self._end_token_ids
-        text = None
-        if self.tokenizer is not None:
-            text = AnswerText(self.tokenizer, generation.stop, generation.min_tokens)
         sequence = Sequence(
             self._arrivals,
             request,
@@ -236,7 +233,7 @@ class Engine:
             seed=seed,
             end_token_ids=model_ends.union(generation.stop_token_ids),
             keys=self._key_chain(request.salt),
-            text=text,
+            text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation),
             arrived_s=arrived_s,
             choice=choice,
         )

@@ -32,6 +32,7 @@ class Generation:
 
     ``num_logprobs`` asks for each token's log-probability, and so many of the likeliest;
     ``num_prompt_logprobs`` for the same of the prompt's tokens, which are then all computed.
+    ``shown_token_ids`` are control tokens whose names belong to the text.
     Raises RequestError, naming the parameter.
     """
 
@@ -50,6 +51,7 @@ class Generation:
     grammar: Grammar | None = None
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
+    shown_token_ids: frozenset[int] = frozenset()
 
     @property
     def penalises(self) -> bool:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -16,34 +17,49 @@ from starlette.types import Message, Receive, Scope, Send
 
 from kvikk.engine.requests import Output
 from kvikk.server.billing.tabs import Tab
+from kvikk.server.choices import Choice, Choices, PromptTokens
 from kvikk.server.errors import ApiError
 from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
 from kvikk.server.question import Question
 from kvikk.server.service import Service
-from kvikk.wire.answer_format import AnswerFormat, Ending, Event
-from kvikk.wire.deltas import AnswerDelta, TextDelta, join
+from kvikk.wire.answer_format import AnswerFormat, Ending, Event, merge
 from kvikk.wire.events import encode_event, encode_json
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.usage import Usage
 
 logger = logging.getLogger(__name__)
 
 
-# Makes a format from the request's id, the time in seconds since 1970, and the model.
-FormatMaker = Callable[[str, int, str], AnswerFormat]
+# Makes the format of the request's n-th answer, from the request's id, the time in seconds since
+# 1970, the model and n.
+FormatMaker = Callable[[str, int, str, int], AnswerFormat]
 
 
-def answer(request: Request, question: Question, make_format: FormatMaker) -> Response:
-    """Hand a question to the engine; the response that will bring its answer.
+async def answer(request: Request, question: Question, make_format: FormatMaker) -> Response:
+    """Hand a question to the engine; the response that will bring its answers.
 
     Every API's requests come together here. Raises ApiError or RequestError if it cannot be served.
     """
     service: Service = request.app.state.service
     caller: Caller = request.state.caller
+    grammar = await service.compile(question)
     tab = service.open_tab(question, caller)
-    request_id, mailbox = service.submit(question, caller, tab, route=request.url.path)
-    form = make_format(request_id, int(time.time()), service.model.id)
-    return Answer(service, request_id, mailbox, form, question.fields, tab)
+    request_id, mailbox = service.submit(
+        question, caller, tab, route=request.url.path, grammar=grammar
+    )
+    now_s, prompt, wanted = int(time.time()), PromptTokens(), question.fields.choices
+    choices = [
+        Choice(
+            make_format(request_id, now_s, service.model.id, min(number, wanted.count - 1)),
+            question,
+            service.tokenizer,
+            prompt,
+        )
+        for number in range(wanted.num_made)
+    ]
+    answers = Choices(choices, wanted.count)
+    return Answer(service, request_id, mailbox, answers, question.fields, tab)
 
 
 class Answer(Response):
@@ -58,7 +74,7 @@ class Answer(Response):
         service: Service,
         request_id: str,
         mailbox: Mailbox,
-        form: AnswerFormat,
+        choices: Choices,
         fields: GenerationFields,
         tab: Tab,
     ) -> None:
@@ -66,7 +82,7 @@ class Answer(Response):
         self._service = service
         self._request_id = request_id
         self._mailbox = mailbox
-        self._form = form
+        self._choices = choices
         self._fields = fields
         self._tab = tab
 
@@ -89,19 +105,31 @@ class Answer(Response):
 
     async def _send_whole(self, scope: Scope, send: Send) -> bool:
         """Send one body when all of it is there; False if the client went before."""
-        deltas: list[AnswerDelta] = []
         while True:
             for output in await self._mailbox.take():
-                deltas.extend(_deltas(output))
-                if output.finish_reason in ("stop", "length"):
-                    ending, usage = Ending(output.finish_reason), self._tab.usage(output.usage)
-                    body = self._form.whole(join(deltas), ending, usage)
-                    await self._send_body(send, 200, encode_json(self._with_ledger(body)))
+                self._choices[output.choice].read(output)
+                if output.finish_reason in ("abort", "error"):
+                    await self._send_failure(scope, send, output)
+                    return output.ends_request
+                if output.ends_request:
+                    body = encode_json(self._with_ledger(self._whole(output)))
+                    await self._send_body(send, 200, body)
                     return True
-                if output.finish_reason is not None:
-                    return await self._send_failure(scope, send, output)
             if self._mailbox.disconnected:
                 return False
+
+    def _whole(self, last: Output) -> dict[str, Any]:
+        usage = self._usage(last)
+        bodies = [
+            choice.form.whole(choice.whole(), choice.ending or Ending("stop"), usage)
+            for choice in self._choices.best()
+        ]
+        return merge(bodies, usage)
+
+    def _usage(self, output: Output) -> Usage:
+        """All answers', so far."""
+        counted = replace(output.usage, completion_tokens=self._choices.num_tokens)
+        return self._tab.usage(counted)
 
     async def _send_failure(self, scope: Scope, send: Send, output: Output) -> bool:
         error = _failure(output)
@@ -134,38 +162,39 @@ class Answer(Response):
         ]
         started = False
         while True:
-            outputs = await self._mailbox.take()
-            events = b""
+            outputs = _up_to_failure(await self._mailbox.take())
             if self._mailbox.disconnected:
-                return any(output.finish_reason is not None for output in outputs)
+                return any(output.ends_request for output in outputs)
             if not started and outputs[0].finish_reason in ("abort", "error"):
                 return await self._send_failure(scope, send, outputs[0])
             if not started:
                 headers += self._own_headers()
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 started = True
-                events = b"".join(map(_encode, self._form.begin(self._tab.usage(outputs[0].usage))))
             # A slow reader may have several waiting; they go out in one write.
-            events += b"".join(map(self._events, outputs))
-            last = bool(outputs) and outputs[-1].finish_reason is not None
+            events = b"".join(map(self._events, outputs))
+            last = outputs[-1].ends_request or outputs[-1].finish_reason in ("abort", "error")
             if events or last:
                 await send(_body(events, more=not last))
             if last:
-                return True
+                return outputs[-1].ends_request
 
     def _events(self, output: Output) -> bytes:
         """The bytes for one output; none while half a character or a stop string is held back."""
-        reason = output.finish_reason
+        choice, reason = self._choices[output.choice], output.finish_reason
+        form = choice.form
         if reason in ("abort", "error"):
             # The status is long out: the error is an event, and nothing follows it.
-            return b"".join(map(_encode, self._form.failure(_failure(output).body)))
-        events = [event for delta in _deltas(output) for event in self._form.delta(delta)]
-        if reason is None:
+            return b"".join(map(_encode, form.failure(_failure(output).body)))
+        events = [] if choice.has_begun else list(form.begin(self._tab.usage(output.usage)))
+        events += [event for delta in choice.read(output) for event in form.delta(delta)]
+        if choice.ending is None:
             return b"".join(map(_encode, events))
-        assert reason in ("stop", "length")
-        events += self._form.end(Ending(reason), self._tab.usage(output.usage))
+        events += form.end(choice.ending, self._usage(output) if output.ends_request else None)
+        if not output.ends_request:
+            return b"".join(map(_encode, events))
         events[-1] = Event(self._with_ledger(events[-1].data), events[-1].name)
-        return b"".join(map(_encode, events)) + self._form.done
+        return b"".join(map(_encode, events)) + form.done
 
     def _with_ledger(self, body: dict[str, Any]) -> dict[str, Any]:
         """The last that is sent, with the prompt's ledger where it was asked for."""
@@ -175,9 +204,12 @@ class Answer(Response):
         return body | {"kvikk": {"ledger": ledger.to_json(), **self._tab.told()}}
 
 
-def _deltas(output: Output) -> Iterator[AnswerDelta]:
-    if output.text:
-        yield TextDelta(output.text)
+def _up_to_failure(outputs: list[Output]) -> list[Output]:
+    """Of a step's outputs those that are told: a failure of one answer is the request's."""
+    for number, output in enumerate(outputs, 1):
+        if output.finish_reason in ("abort", "error"):
+            return outputs[:number]
+    return outputs
 
 
 def _encode(event: Event) -> bytes:

@@ -7,8 +7,9 @@ from kvikk.server.question import Prompt
 from kvikk.server.threads import run_beside_loop_if
 from kvikk.text.chat import require_chat_template
 from kvikk.text.places import place_parts
+from kvikk.text.tool_styles import answer_style, forced_calls, shown_token_ids
 from kvikk.wire.conversation import Message, named_texts
-from kvikk.wire.tools import Tool
+from kvikk.wire.tools import ToolUse
 
 # Longer texts are tokenised beside the event loop, which would otherwise stand still for them.
 _LONG_TEXT_CHARACTERS = 8192
@@ -25,28 +26,39 @@ class PromptMaker:
     async def of_chat(
         self,
         messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
+        use: ToolUse | None = None,
         *,
         continues: bool = False,
         parameter: str = "messages",
     ) -> Prompt:
-        """The prompt that the model's template makes of a conversation.
+        """The prompt that the model's template makes of a conversation and tools.
 
         It ends where the answer begins; if it ``continues``, the last message is the beginning of
         the answer. Raises RequestError if there is no template, or if it refuses.
         """
         template = require_chat_template(self._chat_template, self._model_id)
         plain = [message.for_template() for message in messages]
-        plain_tools = [tool.to_json() for tool in tools]
+        use = use or ToolUse()
+        plain_tools = [tool.to_json() for tool in use.offered]
         length = sum(len(piece.text) for message in messages for piece in message.texts)
 
         def tokenize() -> Prompt:
             render = template.render_unfinished if continues else template.render
             rendered = render(plain, tools=plain_tools or None)
             parts = place_parts(rendered, named_texts(messages))
-            return Prompt(self._tokenizer.encode(rendered, add_bos=False), parameter, parts)
+            style = answer_style(template.source, use, rendered)
+            return Prompt(
+                self._tokenizer.encode(rendered, add_bos=False),
+                parameter,
+                parts,
+                style,
+                shown_token_ids(style, self._tokenizer),
+                forced_calls(style, use, self._tokenizer),
+            )
 
-        return await run_beside_loop_if(length > _LONG_TEXT_CHARACTERS or bool(tools), tokenize)
+        return await run_beside_loop_if(
+            length > _LONG_TEXT_CHARACTERS or bool(plain_tools), tokenize
+        )
 
     async def of_text(self, text: str) -> Prompt:
         """The prompt that a plain text is."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kvikk.text.answer_parts import AnswerStyle
 from kvikk.text.places import Part
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.grammars import GrammarSpec
 
 Api = Literal["completions", "chat_completions", "responses", "messages"]
 
@@ -20,11 +22,18 @@ ID_PREFIXES: Mapping[Api, str] = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt in tokens, the field of the body it came in, and where its parts are."""
+    """A prompt in tokens, the field of the body it came in, and where its parts are.
+
+    ``style`` says what may be in the answer, ``shown_token_ids`` which control tokens belong to its
+    text for that, and ``forced`` what it must keep to where a tool must be called.
+    """
 
     token_ids: Sequence[int]
     parameter: str
     parts: tuple[Part, ...] = ()
+    style: AnswerStyle = AnswerStyle()
+    shown_token_ids: frozenset[int] = frozenset()
+    forced: GrammarSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,11 @@ class Question:
     """One request on its way to the engine.
 
     ``body`` is what was sent, and where it went on from an earlier answer, what would have been
-    sent had all of it been said at once.
+    sent had all of it been said at once. ``echo`` is what the answer's text begins with.
     """
 
     api: Api
     body: Mapping[str, Any]
     prompt: Prompt
     fields: GenerationFields
+    echo: str | None = None

@@ -9,19 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kvikk.backends.base import SamplingParameters
 from kvikk.cache.records import ResetResult
 from kvikk.engine.books import Books
 from kvikk.engine.engine import Engine
 from kvikk.engine.loading import LoadedEngine
-from kvikk.engine.requests import Generation, Origin, Output, Request
+from kvikk.engine.requests import Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
-from kvikk.errors import BusyError
+from kvikk.errors import BusyError, RequestError
 from kvikk.server.billing.decisions import Decider
 from kvikk.server.billing.prompts import ProviderPrompts
 from kvikk.server.billing.report import Machine, Wanted, bill_json
 from kvikk.server.billing.tabs import Tab, Tabs
 from kvikk.server.errors import ApiError
+from kvikk.server.generation import to_generation
 from kvikk.server.kept import KeptRequests
 from kvikk.server.keys import Caller
 from kvikk.server.ledger_log import LedgerLog
@@ -31,6 +31,7 @@ from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
 from kvikk.server.prompts import PromptMaker
 from kvikk.server.question import ID_PREFIXES, Question
+from kvikk.text.grammars import Grammar, GrammarCompiler
 from kvikk.wire.models import ModelCard
 
 Result = TypeVar("Result")
@@ -53,6 +54,8 @@ class Service:
             self._ledger_log = LedgerLog(options.ledger_log, options.engine.block_size, text)
             self._ledger_log.follow(self._books)
         self.kept = KeptRequests(len(options.api_keys) + (options.operator_key is not None))
+        self.tokenizer = loaded.tokenizer
+        self._grammars = GrammarCompiler(loaded.tokenizer)
         self.prompts = PromptMaker(loaded, self.model.id)
         shares = options.engine.prefix_caching and options.engine.use_cache
         block_size = options.engine.block_size if shares else None
@@ -88,12 +91,34 @@ class Service:
         has_rules = self.tabs.decider.rules is not None
         return self.tabs.open(self._provider_prompts.of(question, caller) if has_rules else None)
 
+    async def compile(self, question: Question) -> Grammar | None:
+        """The grammar that an answer must keep to; None where it may be anything.
+
+        Raises RequestError for one that makes no sense.
+        """
+        asked, forced = question.fields.grammar, question.prompt.forced
+        if asked is not None and forced is not None:
+            raise RequestError(
+                f"{forced.parameter}: an answer cannot be a call of a tool and keep to "
+                f"{asked.parameter} as well",
+                forced.parameter,
+            )
+        spec = forced or asked
+        return None if spec is None else await asyncio.to_thread(self._grammars.compile, spec)
+
     def submit(
-        self, question: Question, caller: Caller, tab: Tab, *, route: str
+        self,
+        question: Question,
+        caller: Caller,
+        tab: Tab,
+        *,
+        route: str,
+        grammar: Grammar | None = None,
     ) -> tuple[str, Mailbox]:
         """Hand a question to the engine: the request's id, and where its outputs arrive.
 
-        Raises ApiError or RequestError if it cannot be served, now or ever.
+        ``grammar`` is the question's, compiled. Raises ApiError or RequestError if it cannot be
+        served, now or ever.
         """
         prompt, fields = question.prompt, question.fields
         token_ids = prompt.token_ids
@@ -108,14 +133,7 @@ class Service:
         request = Request(
             f"{ID_PREFIXES[question.api]}{secrets.token_hex(12)}",
             token_ids,
-            Generation(
-                max_tokens=fields.max_tokens,
-                sampling=SamplingParameters(fields.temperature, fields.top_k, fields.top_p),
-                seed=fields.seed,
-                stop=fields.stop,
-                stop_token_ids=fields.stop_token_ids,
-                ignore_eos=fields.ignore_eos,
-            ),
+            to_generation(question, grammar),
             _salt(caller.salt, fields.cache_salt),
             Origin(caller.tenant, caller.key, route, self.model.id),
             prompt.parts,

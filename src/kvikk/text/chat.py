@@ -41,6 +41,7 @@ class ChatTemplate:
             named = find_undeclared_variables(self._environment.parse(source))
         except (TemplateError, RecursionError, MemoryError, OverflowError) as error:
             raise ModelError(f"{origin}: not a usable chat template: {_one_line(error)}") from None
+        self.source = source
         self.knows_tools = "tools" in named
         self._variables = {
             "documents": None,

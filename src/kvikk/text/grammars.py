@@ -4,43 +4,24 @@ llguidance compiles them against a model's vocabulary; what is made here is shar
 has a state of its own.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.errors import RequestError
 from kvikk.text.tokenizer import Tokenizer
+from kvikk.wire.grammars import GrammarSpec
 
 if TYPE_CHECKING:
     import llguidance
 
-GrammarKind = Literal["json_schema", "regex", "choice", "grammar"]
 _KEPT_GRAMMARS = 64
 _MAX_REASON_CHARACTERS = 400
-
-
-@dataclass(frozen=True)
-class GrammarSpec:
-    """What is asked for, and the field it came in.
-
-    ``text`` is a JSON schema, a regular expression, a JSON list of strings to choose from, or a
-    grammar in Lark's notation or llama.cpp's GBNF.
-    """
-
-    kind: GrammarKind
-    text: str
-    parameter: str
-
-
-def json_schema(schema: Mapping[str, Any] | bool, parameter: str) -> GrammarSpec:
-    """A grammar of the JSON values that keep to ``schema``."""
-    return GrammarSpec("json_schema", json.dumps(schema), parameter)
 
 
 class GrammarState:

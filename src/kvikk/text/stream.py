@@ -1,7 +1,7 @@
 """Text as it is generated: whole characters only, and stop strings found across token borders."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvikk.text.tokenizer import Tokenizer
@@ -15,16 +15,25 @@ class StreamDecoder:
     Costs the same for every token, however long the answer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        special: bool = False,
+        shown: Container[int] = frozenset(),
+    ) -> None:
         self._tokenizer = tokenizer
         self._special = special
+        self._shown = shown  # control tokens whose names belong to the text all the same
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that ``token_ids`` complete; what they leave of a character is kept."""
-        spell = self._tokenizer.token_bytes
+        spell, special, shown = self._tokenizer.token_bytes, self._special, self._shown
         return self._decoder.decode(
-            b"".join([spell(token_id, special=self._special) for token_id in token_ids])
+            b"".join(
+                [spell(token_id, special=special or token_id in shown) for token_id in token_ids]
+            )
         )
 
     def finish(self) -> str:

@@ -1,6 +1,6 @@
 """What every API can do with an answer: write it down whole, or as the events of a stream."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -43,8 +43,11 @@ class AnswerFormat(Protocol):
         """The events for one more piece."""
         ...
 
-    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
-        """What a stream ends with; at least one event."""
+    def end(self, ending: Ending, usage: Usage | None) -> Iterable[Event]:
+        """What a stream ends with; at least one event.
+
+        ``usage`` is None while other answers to the same request go on, where an API has several.
+        """
         ...
 
     def failure(self, error: ErrorBody) -> Iterable[Event]:
@@ -55,3 +58,11 @@ class AnswerFormat(Protocol):
     def done(self) -> bytes:
         """The bytes behind the last event."""
         ...
+
+
+def merge(bodies: Sequence[dict[str, Any]], usage: Usage) -> dict[str, Any]:
+    """One body of several answers' to one request, where an API has ``choices``."""
+    if len(bodies) == 1:
+        return bodies[0]
+    choices = [choice for body in bodies for choice in body["choices"]]
+    return bodies[0] | {"choices": choices, "usage": usage.to_json()}

@@ -1,16 +1,18 @@
 """Chat Completions: the request, the whole answer, and the answer in chunks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvikk.wire.answer_format import Ending, Event
 from kvikk.wire.caching import CacheFields
+from kvikk.wire.choices import ChoiceFields
 from kvikk.wire.conversation import Message, Role, Text
 from kvikk.wire.deltas import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta, WholeAnswer
 from kvikk.wire.errors import ErrorBody
 from kvikk.wire.events import DONE
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.logprobs import TokenLogprobs, chat_logprobs, prompt_logprobs
 from kvikk.wire.reading import JsonValue
 from kvikk.wire.tools import ToolCall, ToolUse
 from kvikk.wire.usage import Usage
@@ -38,7 +40,10 @@ class ChatCompletionRequest:
     def from_json(cls, body: JsonValue) -> "ChatCompletionRequest":
         """Read a body. Raises RequestError, naming the path, for what cannot be understood."""
         generation = GenerationFields.from_json(
-            body, limit_names=("max_completion_tokens", "max_tokens"), default_limit=None
+            body,
+            limit_names=("max_completion_tokens", "max_tokens"),
+            default_limit=None,
+            read_choices=ChoiceFields.of_chat,
         )
         messages = tuple(map(_read_message, body.get("messages").items()))
         if not messages:
@@ -49,6 +54,7 @@ class ChatCompletionRequest:
         """The body."""
         return {
             **self.generation.to_json(),
+            **self.generation.choices.to_json(chat=True),
             **self.tools.to_json(),
             **self.caching.to_json(),
             "messages": list(map(_write_message, self.messages)),
@@ -63,9 +69,12 @@ class ChatAnswer:
 
     done = DONE
 
-    def __init__(self, request_id: str, created: int, model: str, *, include_usage: bool) -> None:
+    def __init__(
+        self, request_id: str, created: int, model: str, *, include_usage: bool, index: int = 0
+    ) -> None:
         self._head = {"id": request_id, "created": created, "model": model}
         self._include_usage = include_usage
+        self._index = index
         self._called = False
 
     def whole(self, answer: WholeAnswer, ending: Ending, usage: Usage) -> dict[str, Any]:
@@ -76,13 +85,16 @@ class ChatAnswer:
         if answer.tool_calls:
             message["tool_calls"] = [call.to_json() for call in answer.tool_calls]
         choice = {
-            "index": 0,
+            "index": self._index,
             "message": message,
-            "logprobs": None,
+            "logprobs": chat_logprobs(answer.logprobs) if answer.logprobs else None,
             "finish_reason": _finish_reason(ending, called=bool(answer.tool_calls)),
         }
         head = self._head | {"object": "chat.completion"}
-        return head | {"choices": [choice], "usage": usage.to_json()}
+        body = head | {"choices": [choice], "usage": usage.to_json()}
+        if answer.prompt_logprobs is not None:
+            body["prompt_logprobs"] = prompt_logprobs(answer.prompt_logprobs)
+        return body
 
     def begin(self, usage: Usage) -> Iterable[Event]:
         """The chunk that says who speaks."""
@@ -91,18 +103,18 @@ class ChatAnswer:
     def delta(self, delta: AnswerDelta) -> Iterable[Event]:
         """A chunk."""
         match delta:
-            case TextDelta(text):
-                yield self._chunk({"content": text})
+            case TextDelta(text, logprobs):
+                yield self._chunk({"content": text}, logprobs=logprobs)
             case ReasoningDelta(text):
                 yield self._chunk({"reasoning_content": text})
             case ToolCallDelta():
                 self._called = True
                 yield self._chunk({"tool_calls": [_write_call_delta(delta)]})
 
-    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
+    def end(self, ending: Ending, usage: Usage | None) -> Iterable[Event]:
         """The chunk that says why it ends, and that with the usage."""
         yield self._chunk({}, _finish_reason(ending, self._called))
-        if self._include_usage:
+        if self._include_usage and usage is not None:
             head = self._head | {"object": "chat.completion.chunk"}
             yield Event(head | {"choices": [], "usage": usage.to_json()})
 
@@ -110,8 +122,16 @@ class ChatAnswer:
         """The error as an event."""
         yield Event(error.to_json())
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> Event:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish_reason: str | None = None,
+        logprobs: Sequence[TokenLogprobs] = (),
+    ) -> Event:
+        choice: dict[str, Any] = {"index": self._index, "delta": delta}
+        if logprobs:
+            choice["logprobs"] = chat_logprobs(logprobs)
+        choice["finish_reason"] = finish_reason
         return Event(self._head | {"object": "chat.completion.chunk", "choices": [choice]})
 
 

@@ -1,14 +1,16 @@
 """Completions: the request, the whole answer, and the answer in chunks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kvikk.wire.answer_format import Ending, Event
+from kvikk.wire.choices import ChoiceFields
 from kvikk.wire.deltas import AnswerDelta, TextDelta, WholeAnswer
 from kvikk.wire.errors import ErrorBody
 from kvikk.wire.events import DONE
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.logprobs import TokenLogprobs, completion_logprobs, prompt_logprobs
 from kvikk.wire.reading import JsonValue
 from kvikk.wire.usage import Usage
 
@@ -27,14 +29,18 @@ class CompletionRequest:
     def from_json(cls, body: JsonValue) -> "CompletionRequest":
         """Read a body. Raises RequestError, naming the path, for what cannot be understood."""
         generation = GenerationFields.from_json(
-            body, limit_names=("max_tokens",), default_limit=DEFAULT_MAX_TOKENS
+            body,
+            limit_names=("max_tokens",),
+            default_limit=DEFAULT_MAX_TOKENS,
+            read_choices=ChoiceFields.of_completion,
         )
         return cls(generation, _prompt(body.get("prompt")))
 
     def to_json(self) -> dict[str, Any]:
         """The body."""
         prompt = self.prompt if isinstance(self.prompt, str) else list(self.prompt)
-        return {**self.generation.to_json(), "prompt": prompt}
+        choices = self.generation.choices.to_json(chat=False)
+        return {**self.generation.to_json(), **choices, "prompt": prompt}
 
 
 class CompletionAnswer:
@@ -45,7 +51,16 @@ class CompletionAnswer:
 
     done = DONE
 
-    def __init__(self, request_id: str, created: int, model: str, *, include_usage: bool) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        created: int,
+        model: str,
+        *,
+        include_usage: bool,
+        index: int = 0,
+        tells_tokens: bool = False,
+    ) -> None:
         self._head = {
             "id": request_id,
             "object": "text_completion",
@@ -53,10 +68,15 @@ class CompletionAnswer:
             "model": model,
         }
         self._include_usage = include_usage
+        self._index = index
+        self._tells_tokens = tells_tokens
+        self._num_characters = 0
 
     def whole(self, answer: WholeAnswer, ending: Ending, usage: Usage) -> dict[str, Any]:
         """The response's body."""
-        choice = _choice(answer.text or "", ending.reason)
+        choice = self._choice(answer.text or "", answer.logprobs, ending.reason)
+        if answer.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(answer.prompt_logprobs)
         return self._head | {"choices": [choice], "usage": usage.to_json()}
 
     def begin(self, usage: Usage) -> Iterable[Event]:
@@ -66,21 +86,31 @@ class CompletionAnswer:
     def delta(self, delta: AnswerDelta) -> Iterable[Event]:
         """More text. A plain text has no other pieces."""
         assert isinstance(delta, TextDelta)
-        yield Event(self._head | {"choices": [_choice(delta.text, None)]})
+        yield Event(self._head | {"choices": [self._choice(delta.text, delta.logprobs, None)]})
 
-    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
+    def end(self, ending: Ending, usage: Usage | None) -> Iterable[Event]:
         """The event that says why it ends, and that with the usage."""
-        yield Event(self._head | {"choices": [_choice("", ending.reason)]})
-        if self._include_usage:
+        yield Event(self._head | {"choices": [self._choice("", (), ending.reason)]})
+        if self._include_usage and usage is not None:
             yield Event(self._head | {"choices": [], "usage": usage.to_json()})
 
     def failure(self, error: ErrorBody) -> Iterable[Event]:
         """The error as an event."""
         yield Event(error.to_json())
 
-
-def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+    def _choice(
+        self, text: str, logprobs: Sequence[TokenLogprobs], finish_reason: str | None
+    ) -> dict[str, Any]:
+        told = None
+        if self._tells_tokens:
+            told = completion_logprobs(logprobs, self._num_characters)
+            self._num_characters += sum(len(token) for token in told["tokens"])
+        return {
+            "index": self._index,
+            "text": text,
+            "logprobs": told,
+            "finish_reason": finish_reason,
+        }
 
 
 def _prompt(value: JsonValue) -> str | tuple[int, ...]:

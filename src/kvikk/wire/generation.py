@@ -1,10 +1,12 @@
 """The fields that Chat Completions and Completions share: how to generate, and how to answer."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvikk.errors import RequestError
+from kvikk.wire.choices import ChoiceFields
+from kvikk.wire.grammars import GrammarSpec, read_grammar
 from kvikk.wire.reading import JsonValue
 
 MAX_STOP_STRINGS = 4
@@ -13,27 +15,9 @@ MAX_STOP_CHARACTERS = 1024
 # Fields that clients know and that would change the answer if they were honoured, with the values
 # that ask for nothing. Anything else is refused, never silently ignored.
 _NOT_SUPPORTED: Mapping[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "prompt_logprobs": (),
-    "logit_bias": (),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "min_tokens": (0,),
     "functions": (),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -41,12 +25,26 @@ _NOT_SUPPORTED: Mapping[str, tuple[object, ...]] = {
     "reasoning_effort": ("none",),
     "verbosity": ("medium",),
 }
+# Of several answers and of what is told of tokens: for the APIs that have a place for them.
+_CHOICE_FIELDS: Mapping[str, tuple[object, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+}
+_WRITTEN_APART = {"include_usage", "include_ledger", "logit_bias", "grammar", "choices"}
+_PENALTY_LIMIT = 2.0  # the API's own
+_BIAS_LIMIT = 100.0
 
 
 @dataclass(frozen=True)
 class GenerationFields:
     """How to generate. ``top_k`` 0: off; ``seed`` None: draw one; ``max_tokens`` None: no limit.
 
+    ``grammar`` is what the answer must keep to. Of requests that wait those of lower ``priority``
+    are served first.
     ``include_usage`` asks for a last event with the usage in a stream. ``cache_salt`` parts this
     request's cache from all with another salt. ``include_ledger`` asks for the prompt's ledger in
     the body, or in a stream's last event.
@@ -65,6 +63,15 @@ class GenerationFields:
     stream: bool = False
     include_usage: bool = False
     include_ledger: bool = False
+    min_tokens: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: GrammarSpec | None = None
+    choices: ChoiceFields = field(default_factory=ChoiceFields)
+    priority: int = 0
 
     @classmethod
     def from_json(
@@ -75,9 +82,15 @@ class GenerationFields:
         default_limit: int | None,
         stop_name: str = "stop",
         max_stops: int = MAX_STOP_STRINGS,
+        read_choices: Callable[[JsonValue], ChoiceFields] | None = None,
     ) -> "GenerationFields":
-        """Read the shared fields; the first of ``limit_names`` in the body is ``max_tokens``."""
-        refuse_what_is_not_supported(body)
+        """Read the shared fields; the first of ``limit_names`` in the body is ``max_tokens``.
+
+        ``read_choices`` None refuses several answers, and log-probabilities.
+        """
+        _refuse(body, _NOT_SUPPORTED)
+        if read_choices is None:
+            _refuse(body, _CHOICE_FIELDS)
         stream = body.get("stream").boolean(False)
         options = body.get("stream_options")
         if not options.is_null and not stream:
@@ -93,6 +106,15 @@ class GenerationFields:
             stop=_stop(body.get(stop_name), max_stops),
             stop_token_ids=_token_ids(body.get("stop_token_ids")),
             ignore_eos=body.get("ignore_eos").boolean(False),
+            min_tokens=_integer(body, "min_tokens", 0, 0),
+            min_p=_number(body, "min_p", 0, 1, 0.0),
+            presence_penalty=_penalty(body, "presence_penalty"),
+            frequency_penalty=_penalty(body, "frequency_penalty"),
+            repetition_penalty=_repetition_penalty(body.get("repetition_penalty")),
+            logit_bias=_logit_bias(body.get("logit_bias")),
+            grammar=read_grammar(body),
+            choices=ChoiceFields() if read_choices is None else read_choices(body),
+            priority=_integer(body, "priority", -(2**31), 0),
             cache_salt=_text(body, "cache_salt"),
             stream=stream,
             include_usage=not options.is_null and options.get("include_usage").boolean(False),
@@ -105,8 +127,12 @@ class GenerationFields:
         fields: dict[str, Any] = {"model": self.model}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if value != getattr(default, name) and not name.startswith("include_"):
+            if value != getattr(default, name) and name not in _WRITTEN_APART:
                 fields[name] = list(value) if isinstance(value, tuple) else value
+        if self.grammar is not None:
+            fields["structured_outputs"] = self.grammar.to_json()
+        if self.logit_bias:
+            fields["logit_bias"] = {str(token_id): bias for token_id, bias in self.logit_bias}
         if self.include_usage:
             fields["stream_options"] = {"include_usage": True}
         if self.include_ledger:
@@ -114,17 +140,18 @@ class GenerationFields:
         return fields
 
 
-def refuse_what_is_not_supported(body: JsonValue) -> None:
+def _refuse(body: JsonValue, fields: Mapping[str, tuple[object, ...]]) -> None:
     """Raise RequestError, naming the field, if ``body`` asks for what is not done here."""
     members = body.members()
-    for name in _NOT_SUPPORTED.keys() & members.keys():
-        value, neutral = members[name], _NOT_SUPPORTED[name]
+    for name in fields.keys() & members.keys():
+        value, neutral = members[name], fields[name]
         asks_for_nothing = value in (None, [], {}) or any(
             value == item and isinstance(value, bool) == isinstance(item, bool) for item in neutral
         )
         if not asks_for_nothing:
             advice = f"leave it out or send {neutral[0]!r}" if neutral else "leave it out"
-            raise RequestError(f"{name}: is not supported; {advice}", name)
+            told = "the models here have no such mode" if name == "suffix" else "is not supported"
+            raise RequestError(f"{name}: {told}; {advice}", name)
 
 
 def _number(body: JsonValue, name: str, minimum: float, maximum: float, default: float) -> float:
@@ -140,6 +167,31 @@ def _integer(body: JsonValue, name: str, minimum: int, default: int) -> int:
 def _text(body: JsonValue, name: str) -> str:
     value = body.get(name)
     return "" if value.is_null else value.string()
+
+
+def _penalty(body: JsonValue, name: str) -> float:
+    return _number(body, name, -_PENALTY_LIMIT, _PENALTY_LIMIT, 0.0)
+
+
+def _repetition_penalty(value: JsonValue) -> float:
+    if value.is_null:
+        return 1.0
+    penalty = value.number(0, 1000)
+    if penalty == 0:
+        value.fail("must be above 0; 1 changes nothing")
+    return penalty
+
+
+def _logit_bias(value: JsonValue) -> tuple[tuple[int, float], ...]:
+    """An object from token ids, which JSON can only have as strings, to numbers."""
+    if value.is_null:
+        return ()
+    for name in value.members():
+        if not name.isdecimal() or len(name) > 10:
+            value.fail(f"{name[:40]!r} is no token id")
+    return tuple(
+        (int(name), value.get(name).number(-_BIAS_LIMIT, _BIAS_LIMIT)) for name in value.members()
+    )
 
 
 def _top_p(value: JsonValue) -> float:

@@ -1,7 +1,5 @@
 """``POST /v1/chat/completions``."""
 
-from functools import partial
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +22,12 @@ async def chat_completions(request: Request) -> Response:
     body, asked = await read_body(request, ChatCompletionRequest.from_json)
     fields = asked.generation
     service.check_model(fields.model)
-    prompt = await service.prompts.of_chat(asked.messages, asked.tools.offered)
+    prompt = await service.prompts.of_chat(asked.messages, asked.tools)
     question = Question("chat_completions", body, prompt, fields)
-    return answer(request, question, partial(ChatAnswer, include_usage=fields.include_usage))
+
+    def make_format(request_id: str, created: int, model: str, index: int) -> ChatAnswer:
+        return ChatAnswer(
+            request_id, created, model, include_usage=fields.include_usage, index=index
+        )
+
+    return await answer(request, question, make_format)

@@ -1,7 +1,5 @@
 """``POST /v1/completions``."""
 
-from functools import partial
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,5 +26,20 @@ async def completions(request: Request) -> Response:
         prompt = await service.prompts.of_text(given)
     else:
         prompt = Prompt(given, "prompt")
-    question = Question("completions", body, prompt, fields)
-    return answer(request, question, partial(CompletionAnswer, include_usage=fields.include_usage))
+    echo = None
+    if fields.choices.echo:
+        echo = given if isinstance(given, str) else service.tokenizer.decode(given, special=True)
+    question = Question("completions", body, prompt, fields, echo)
+    tells_tokens = fields.choices.logprobs is not None
+
+    def make_format(request_id: str, created: int, model: str, index: int) -> CompletionAnswer:
+        return CompletionAnswer(
+            request_id,
+            created,
+            model,
+            include_usage=fields.include_usage,
+            index=index,
+            tells_tokens=tells_tokens,
+        )
+
+    return await answer(request, question, make_format)

@@ -42,11 +42,11 @@ async def messages(request: Request) -> Response:
         comparison = None if kept is None else compare(kept.fingerprint, fingerprint)
         diagnostics = diagnostics_json(comparison)
 
-    def make_format(request_id: str, created: int, model: str) -> MessagesAnswer:
+    def make_format(request_id: str, created: int, model: str, index: int) -> MessagesAnswer:
         service.kept.put(tenant, request_id, Kept(fingerprint))
         return MessagesAnswer(request_id, model, diagnostics)
 
-    return answer(request, question, make_format)
+    return await answer(request, question, make_format)
 
 
 @router.post("/v1/messages/count_tokens", openapi_extra=takes(MESSAGE_COUNT))
@@ -60,6 +60,4 @@ async def count_tokens(request: Request) -> Response:
 
 
 async def _tokenize(service: Service, asked: MessagesPrompt) -> Prompt:
-    return await service.prompts.of_chat(
-        asked.messages, asked.tools.offered, continues=asked.continues
-    )
+    return await service.prompts.of_chat(asked.messages, asked.tools, continues=asked.continues)

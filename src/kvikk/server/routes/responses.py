@@ -58,12 +58,12 @@ async def responses(request: Request) -> Response:
             kept = Kept(fingerprint, encode_json(response), items)
             service.kept.put(tenant, response["id"], kept)
 
-    def make_format(request_id: str, created: int, model: str) -> ResponsesAnswer:
+    def make_format(request_id: str, created: int, model: str, index: int) -> ResponsesAnswer:
         return ResponsesAnswer(
             request_id, created, model, echo=asked.echo, diagnose=diagnose, keep=keep
         )
 
-    return answer(request, question, make_format)
+    return await answer(request, question, make_format)
 
 
 @router.post("/v1/responses/input_tokens", openapi_extra=takes(RESPONSE_COUNT))
@@ -104,7 +104,7 @@ async def _prompt(
         body = join_input(before, body)
         asked = ResponsesPrompt.from_json(JsonValue(body))
     service: Service = request.app.state.service
-    prompt = await service.prompts.of_chat(asked.messages, asked.tools.offered, parameter="input")
+    prompt = await service.prompts.of_chat(asked.messages, asked.tools, parameter="input")
     return body, prompt
 
 

@@ -72,8 +72,9 @@ class MessagesAnswer:
                 piece = {"type": "input_json_delta", "partial_json": delta.arguments}
         yield self._block("content_block_delta", delta=piece)
 
-    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
+    def end(self, ending: Ending, usage: Usage | None) -> Iterable[Event]:
         """Why it ends, and what it used in all."""
+        assert usage is not None, "a request has one answer"
         yield from self._close()
         yield _event(
             {

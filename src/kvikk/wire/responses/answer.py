@@ -70,8 +70,9 @@ class ResponsesAnswer:
             yield from self._number(self._open.added())
         yield from self._number(self._open.more(delta))
 
-    def end(self, ending: Ending, usage: Usage) -> Iterable[Event]:
+    def end(self, ending: Ending, usage: Usage | None) -> Iterable[Event]:
         """The end of the last item, and the response as it is in the end."""
+        assert usage is not None, "a request has one answer"
         yield from self._close(ending)
         response = self._complete(ending, usage)
         yield self._event(f"response.{response['status']}", response=response)
