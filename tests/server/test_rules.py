@@ -1,5 +1,6 @@
 """``kvikk serve --rules``: usage as a provider would report it, from what the cache really held."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -196,3 +197,62 @@ def test_plain_completions_and_token_ids_are_one_message(gpt_5_6):
     assert counts(usages[1])[1] in (0, usages[1]["prompt_tokens"])
     body["prompt"] = body["prompt"] + " " + words("more", 3)
     assert counts(gpt_5_6.post("/v1/completions", body).json()["usage"])[1] == 0
+
+
+def test_all_three_formats_say_the_same_in_a_stream_and_whole(gpt_5_6):
+    system, question = words("formats", 1300), words("formats too", 20)
+    chat(gpt_5_6, ("system", system), ("user", question))
+    told = set()
+    bodies = {
+        "/v1/chat/completions": {
+            "messages": [
+                {"role": "system", "content": system},
+                {"role": "user", "content": question},
+            ],
+            "max_tokens": 1,
+        },
+        "/v1/responses": {"instructions": system, "input": question, "max_output_tokens": 1},
+        "/v1/messages": {
+            "system": system,
+            "messages": [{"role": "user", "content": question}],
+            "max_tokens": 1,
+        },
+    }
+    before = gpt_5_6.get("/v1/kvikk/bill").json()["total"]
+    for route, body in bodies.items():
+        for stream in (False, True):
+            options = {"model": "tiny", "stream": stream}
+            if stream and "chat" in route:
+                options["stream_options"] = {"include_usage": True}
+            response = gpt_5_6.post(route, body | options)
+            if stream:
+                lines = response.text.splitlines()
+                data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+                usages = [found for one in data if (found := usage_in(one))]
+            else:
+                usages = [response.json()["usage"]]
+            told |= {
+                (usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"])
+                if "messages" in route
+                else counts_of(usage)
+                for usage in usages
+                if "messages" not in route or "input_tokens" in usage
+            }
+    assert len(told) == 1
+    ((read, written),) = told
+    assert (read > 1300, written) == (True, 0)
+    after = gpt_5_6.get("/v1/kvikk/bill").json()["total"]
+    assert after["read_tokens"] - before["read_tokens"] == 6 * read
+
+
+def usage_in(event: dict) -> dict | None:
+    """The usage of a stream's event, wherever its format has it."""
+    for holder in (event, event.get("response") or {}, event.get("message") or {}):
+        if holder.get("usage"):
+            return holder["usage"]
+    return None
+
+
+def counts_of(usage: dict) -> tuple[int, int]:
+    details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
+    return details["cached_tokens"], details["cache_write_tokens"]
