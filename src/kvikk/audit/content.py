@@ -16,6 +16,8 @@ from kvikk.audit.words import changed_text
 
 # Text that follows a change is worth a word from so many tokens on.
 _LEAST_AFTER = 24.0
+_IN_FRONT = 24
+_SHOWN = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,16 @@ def changed_content(
         return _tools(before, after, place, forced_tool)
     rest = remainder(before, after, place)
     if (form := changed_form(theirs, ours)) is not None:
-        return Content(form.cause, form.path, theirs.piece.text, ours.piece.text, place.character)
+        return Content(form.cause, form.path, *_around(theirs, ours, place), place.character)
     if (change := changed_history(rest)) is not None:
-        return Content(change.cause, change.path, change.before, change.after, place.character)
+        return Content(change.cause, change.path, *_around(theirs, ours, place), place.character)
     return _text(theirs, ours, rest)
+
+
+def _around(theirs: Slot, ours: Slot, place: Divergence) -> tuple[str, str]:
+    """Both texts from a little in front of where they begin to differ."""
+    start = max(0, place.character - _IN_FRONT)
+    return theirs.piece.text[start:][:_SHOWN], ours.piece.text[start:][:_SHOWN]
 
 
 def _text(theirs: Slot, ours: Slot, rest: Remainder) -> Content | None:

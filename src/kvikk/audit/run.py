@@ -37,7 +37,7 @@ def audit_log(
     for finding in auditor.close():
         totals.find(finding)
     counts = reader.counts
-    name = ", ".join(str(file) for file in files)
+    name = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     if counts.lines and not totals.requests:
         seen = f"{counts.lines:,} lines" + (f", {counts.broken:,} broken" if counts.broken else "")
         raise RequestError(

@@ -149,16 +149,18 @@ class Totals:
         return sum(total.cost for total in mended)
 
     def by_cost(self) -> list[tuple[str, CauseTotal]]:
-        """Causes, the dearest first; where no price is known, by tokens."""
-        return sorted(
-            self.causes.items(),
-            key=lambda one: (
-                -is_mendable(one[0]),
-                -one[1].cost,
-                -one[1].missed_tokens,
-                one[0],
-            ),
-        )
+        """Causes, the dearest first: in dollars if all have a price, else in input tokens' worth.
+
+        Misses by design come last.
+        """
+        priced = not any(total.unpriced for total in self.causes.values())
+
+        def rank(one: tuple[str, CauseTotal]) -> tuple[bool, float, int, str]:
+            cause, total = one
+            cost = total.cost if priced else total.cost_in_input_tokens
+            return is_expected(cause), -cost, -total.missed_tokens, cause
+
+        return sorted(self.causes.items(), key=rank)
 
     def findings(self) -> Iterator[dict[str, Any]]:
         """All findings, in the order of the log."""
@@ -167,11 +169,6 @@ class Totals:
     def accounts(self) -> Iterator[dict[str, Any]]:
         """All accounts, if they were kept."""
         return iter(()) if self._accounts is None else _read(self._accounts)
-
-
-def is_mendable(cause: str) -> bool:
-    """Whether a change of requests would bring the tokens back."""
-    return not is_expected(cause)
 
 
 def _nameless() -> IO[bytes]:

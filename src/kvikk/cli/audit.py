@@ -8,32 +8,90 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvikk.cli import options
+from kvikk.errors import RequestError
 
 if TYPE_CHECKING:
+    from kvikk.audit.fail_on import Limit
     from kvikk.audit.run import AuditedLog
 
 
 def audit(
     logs: Annotated[
         list[Path],
-        typer.Argument(metavar="LOG...", help="Files of JSON lines, plain or gzip."),
+        typer.Argument(metavar="LOG...", help="Files of JSON lines, plain or gzip; two: compare."),
     ],
+    together: Annotated[
+        bool, typer.Option("--together", help="Two files are one log, not two to compare.")
+    ] = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIMIT",
+            help="Exit 1 if hit_rate<80%, cost>1.50, missed_tokens>1000, or a class is found.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML page too.")
+    ] = None,
     accounts: Annotated[
         bool, typer.Option("--accounts", help="With --json: each request's tokens by cause.")
     ] = False,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Say why a prompt cache missed: cause, place in the request, cost and mend of every miss."""
-    audited = _audited(logs, accounts)
+    from kvikk.audit.fail_on import parse_limit
+
+    limits = [parse_limit(text) for text in fail_on or []]
+    if len(logs) == 2 and not together:
+        audited = _compare(logs, as_json)
+        return _judge(limits, audited)
+    audited = _read(logs, accounts)
+    if html is not None:
+        _write_page(audited, html)
     if as_json:
         from kvikk.audit.document import write_json
 
         write_json(audited, sys.stdout, accounts=accounts)
-        return
-    print(json.dumps({cause: total.to_json() for cause, total in audited.totals.by_cost()}))
+    else:
+        from kvikk.audit.report import report
+
+        print("\n".join(report(audited)))
+    return _judge(limits, audited)
 
 
-def _audited(logs: list[Path], accounts: bool) -> "AuditedLog":
+def _judge(limits: "list[Limit]", audited: "AuditedLog") -> int:
+    """The exit status: 1 if a limit is broken, which is told."""
+    from kvikk.audit.fail_on import failure
+
+    failures = [line for limit in limits if (line := failure(limit, audited.totals)) is not None]
+    for line in failures:
+        print(f"kvikk: {line}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _compare(logs: list[Path], as_json: bool) -> "AuditedLog":
+    """Tell both beside each other; returns the second."""
+    from kvikk.audit import comparison
+
+    first, second = (_read([log]) for log in logs)
+    if as_json:
+        print(json.dumps(comparison.document(first, second)))
+    else:
+        print("\n".join(comparison.report(first, second)))
+    return second
+
+
+def _write_page(audited: "AuditedLog", file: Path) -> None:
+    from kvikk.audit.html import write_html
+
+    try:
+        with file.open("w", encoding="utf-8", errors="replace") as out:
+            write_html(audited, out)
+    except OSError as error:
+        raise RequestError(f"cannot write {file}: {error.strerror or error}") from None
+
+
+def _read(logs: list[Path], accounts: bool = False) -> "AuditedLog":
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

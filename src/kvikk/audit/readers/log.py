@@ -9,8 +9,11 @@ import orjson
 
 from kvikk.audit.exchange import Exchange, make_exchange
 from kvikk.audit.readers.bodies import read_body
+from kvikk.audit.readers.claude_code import ClaudeCodeReader
 from kvikk.audit.readers.found import Found
+from kvikk.audit.readers.ledger_line import read_ledger_line
 from kvikk.audit.readers.lines import lines
+from kvikk.audit.readers.litellm import read_litellm
 from kvikk.audit.readers.own_line import read_own_line
 
 _MOST_EXAMPLES = 5
@@ -41,7 +44,13 @@ class LogReader:
     def __init__(self, files: Sequence[Path], progress: Callable[[int], None]) -> None:
         self._files = files
         self._progress = progress
-        self._readers: tuple[Reader, ...] = (read_own_line, read_body)
+        self._readers: tuple[Reader, ...] = (
+            read_own_line,
+            read_litellm,
+            read_ledger_line,
+            ClaudeCodeReader(),
+            read_body,
+        )
         self.counts = LogCounts()
         self._index = 0
 
@@ -82,6 +91,8 @@ class LogReader:
                 found = read(record)
                 if found is None:
                     continue
+                if not found:
+                    self.counts.other += 1
                 for one in found:
                     exchange = make_exchange(
                         self._index,
