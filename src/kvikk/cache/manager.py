@@ -30,9 +30,10 @@ class CacheManager(CacheState):
 
     Every method either does all it says or raises and changes nothing. Misuse (an unknown sequence,
     a stale match) is a KeyError or ValueError; only OutOfBlocks is part of normal life.
-    ``on_event`` is called after the change it tells of; ``on_evict``, with group, key and block,
-    while a block that was cached is given away, and before anybody writes to it. One thread owns a
-    manager.
+    ``on_event`` is called after the change it tells of. ``on_publish`` and ``on_evict`` are called,
+    with group, key and block, while a block enters the index or leaves it for another use; what it
+    holds stays until the next ``allocate``, ``append`` or ``restore``, or until the step after it
+    writes. One thread owns a manager.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class CacheManager(CacheState):
         *,
         prefix_caching: bool = True,
         on_event: Callable[[Event], None] | None = None,
+        on_publish: Callable[[int, bytes, int], None] | None = None,
         on_evict: Callable[[int, bytes, int], None] | None = None,
     ) -> None:
         super().__init__(groups, block_size, prefix_caching)
         self._on_event = on_event
+        self._on_publish = on_publish
         self._on_evict = on_evict
         self._unsent: list[Event] = []
 
@@ -353,6 +356,8 @@ class CacheManager(CacheState):
                 own, indexed = table[block], pool.index.get(keys[block])
                 if indexed is None:
                     pool.publish(own, keys[block], keys[block - 1] if block else None)
+                    if self._on_publish is not None:
+                        self._on_publish(group, keys[block], own)
                     if not runs or runs[-1][-1] != block - 1:
                         runs.append([])
                     runs[-1].append(block)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from kvikk.backends.base import Backend, Plan
 from kvikk.backends.sampling import LogitsError
-from kvikk.cache.events import Event
 from kvikk.cache.keys import KeyChain, root_key
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.cache.ledger.records import NO_ORIGINS
@@ -94,8 +93,9 @@ class Engine:
             ],
             plan.block_size,
             prefix_caching=prefix_caching and use_cache,
-            on_event=self._hear,
-            on_evict=None if tiering is None else tiering.leave,
+            on_event=None if self.books is None else self.books.hear,
+            on_publish=None if tiering is None else tiering.note_published,
+            on_evict=None if tiering is None else tiering.note_evicted,
         )
         self._tiering = tiering
         if tiering is not None:
@@ -296,13 +296,6 @@ class Engine:
             self._tiering.flush()
         self._machine_time.end()
         return outputs
-
-    def _hear(self, event: Event) -> None:
-        """Pass on what the cache says of itself."""
-        if self.books is not None:
-            self.books.hear(event)
-        if self._tiering is not None:
-            self._tiering.hear(event)
 
     def _open_ledger(self, sequence: Sequence) -> None:
         """Account for the prompt of a sequence that was just admitted."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kvikk.backends.base import Backend, Plan
-from kvikk.cache.events import BlockStored, Event
 from kvikk.cache.ledger.records import NO_ORIGINS, Cause, Origins
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.tiers.lower import Found, Lookup, Lower, Name
@@ -111,16 +110,12 @@ class Tiering:
 
     # What goes down.
 
-    def hear(self, event: Event) -> None:
-        """Note what is published: only until the next ``flush`` is it sure to lie there."""
-        if not isinstance(event, BlockStored) or not (self._listens and self._lower.has_lasting):
-            return
-        table = self._cache.block_table(event.sequence_id, event.group)
-        first = event.start_token // event.block_size
-        for index, key in enumerate(event.keys):
-            self._published.append(((event.group, key), table[first + index]))
+    def note_published(self, group: int, key: bytes, block: int) -> None:
+        """Note what is published: until the next step is scheduled it lies there."""
+        if self._listens and self._lower.has_lasting:
+            self._published.append(((group, key), block))
 
-    def leave(self, group: int, key: bytes, block: int) -> None:
+    def note_evicted(self, group: int, key: bytes, block: int) -> None:
         """Note what is evicted: until the next step is computed it still lies there."""
         if self._lower.has_passing or (group, key) in self._unsaved:
             self._leaving.append(((group, key), block))
