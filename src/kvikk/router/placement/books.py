@@ -10,7 +10,7 @@ Every prompt token of every answer has one cause:
 
 Beside that three oracles run on the same prompts: one cache that forgets nothing, one cache of all
 replicas' memory, and caches like the replicas' with perfect placement, where a session stays where
-it began and a new one begins where what must go has been idle longest.
+it began and a new one begins where there is room, or where what must go has been idle longest.
 """
 
 from collections import Counter, OrderedDict
@@ -121,7 +121,7 @@ class FleetBooks:
         self._turn += 1
         home = self._homes.pop(answer.session, None) if answer.session else None
         if home not in self._placed:
-            home = min(self._placed, key=lambda name: self._idle_since(name, len(answer.keys)))
+            home = min(self._placed, key=lambda name: self._cost(name, answer.keys))
         assert home is not None
         if answer.session:
             self._homes[answer.session] = home
@@ -135,13 +135,14 @@ class FleetBooks:
         for key in cache.use(answer.keys):
             last_use.pop(key, None)
 
-    def _idle_since(self, name: str, blocks: int) -> tuple[int, int]:
-        """When the last block was used that ``blocks`` new ones would drive out; then how full."""
+    def _cost(self, name: str, keys: Sequence[bytes]) -> tuple[int, int]:
+        """When the last block was used that these would drive out; then how many are new there."""
         cache = self._placed[name]
+        new = len(keys) - leading_blocks(cache, keys)
         last = -1
-        for key in cache.oldest(len(cache) + blocks - cache.capacity):
+        for key in cache.oldest(len(cache) + new - cache.capacity):
             last = self._last_use[name].get(key, -1)
-        return last, len(cache)
+        return last, new
 
 
 def _tokens(answer: Answer, blocks: int) -> int:
