@@ -96,6 +96,28 @@ def test_an_answer_goes_on_from_what_the_assistant_began(idle_server: LiveServer
     assert "must not end in white space" in refused.json()["error"]["message"]
 
 
+def test_a_stop_sequence_is_told_and_no_part_of_the_text(idle_server: LiveServer) -> None:
+    fields = {"temperature": 0, "max_tokens": 30}
+    whole = post(idle_server, **fields).json()["content"][0]["text"]
+    stop = whole[8:11]
+    for stream in (False, True):
+        stopped = {"stop_sequences": ["never seen", stop], "stream": stream, **fields}
+        response = post(idle_server, **stopped)
+        if stream:
+            events = [
+                json.loads(line.removeprefix("data: "))
+                for line in response.text.splitlines()
+                if line.startswith("data: ")
+            ]
+            ended = events[-2]["delta"]
+            text = "".join(event.get("delta", {}).get("text", "") for event in events)
+        else:
+            ended = response.json()
+            text = ended["content"][0]["text"]
+        assert text == whole[: whole.index(stop)]
+        assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", stop)
+
+
 def test_models_are_listed_for_whoever_asks(server: LiveServer) -> None:
     client = anthropic_client(server)
     assert [(model.id, model.type) for model in client.models.list()] == [("smollm2", "model")]

@@ -18,6 +18,7 @@ class AnswerText:
         self._decoder = StreamDecoder(tokenizer, shown=generation.shown_token_ids)
         self._matcher = StopMatcher(stop) if stop else None
         self._unmatched_tokens = generation.min_tokens
+        self.stop_string: str | None = None  # the one that ended the answer
 
     def push(self, token_ids: Sequence[int]) -> tuple[str, int | None]:
         """The text that may be shown after these tokens; how many there were at a stop string."""
@@ -32,13 +33,17 @@ class AnswerText:
             matched = self._matcher.push(self._decoder.push((token_id,)))
             text += matched.text
             if matched.stopped:
+                self.stop_string = matched.stop
                 return text, count
         return text, None
 
     def finish(self) -> str:
-        """All that was held back, now that nothing more can come."""
+        """All that was held back, now that nothing more can come; nothing from a stop string on."""
+        if self.stop_string is not None:
+            return ""
         rest = self._decoder.finish()
         if self._matcher is None:
             return rest
         matched = self._matcher.push(rest)
+        self.stop_string = matched.stop
         return matched.text if matched.stopped else matched.text + self._matcher.finish()

@@ -473,7 +473,6 @@ class Engine:
             text, num_matched = sequence.text.push(token_ids[:num_shown])
             if num_matched is not None:
                 num_taken, reason = num_matched, "stop"
-                sequence.text = None  # what is held back lies behind the stop string
         new_ids = tuple(token_ids[:num_taken])
         sequence.token_ids += new_ids
         self._totals["generated_tokens"] += num_taken
@@ -524,9 +523,10 @@ class Engine:
             output = Output(
                 request_id, (), "", None, sequence.usage(), sequence.timings, choice=sequence.choice
             )
-        text = output.text
+        text, stop_string = output.text, None
         if sequence.text is not None and reason in ("stop", "length"):
             text += sequence.text.finish()
+            stop_string = sequence.text.stop_string
         return replace(
             output,
             text=text,
@@ -535,6 +535,7 @@ class Engine:
                 sequence.timings, finished_s=time.monotonic(), machine_s=sequence.machine_s
             ),
             error=error,
+            stop_string=stop_string,
             ends_request=not others,
         )
 

@@ -198,8 +198,9 @@ class Output:
     ``token_ids`` are the new tokens, ``text`` the new text: it may lag behind the tokens, while a
     character is incomplete or while what was said may be the beginning of a stop string, and it is
     always empty in an engine without a tokenizer. An answer's last output has a ``finish_reason``,
-    and an ``error`` where that is the reason; the last of a request ``ends_request`` too. A token
-    that ends the answer counts; its text is not shown. ``usage`` is the answer's own.
+    and an ``error`` or a ``stop_string`` where that is the reason; the last of a request
+    ``ends_request`` too. A token that ends the answer counts; its text is not shown. ``usage`` is
+    the answer's own.
 
     ``logprobs`` are the tokens', where asked for; ``prompt_logprobs`` come with a request's first
     output, for each of the prompt's tokens but the first.
@@ -212,6 +213,7 @@ class Output:
     usage: Usage
     timings: Timings
     error: str | None = None
+    stop_string: str | None = None
     choice: int = 0
     ends_request: bool = False
     logprobs: tuple[TokenLogprob, ...] = ()

@@ -45,7 +45,7 @@ class Choice:
         self.num_tokens = output.usage.completion_tokens
         self._logprob += sum(token.logprob for token in output.logprobs)
         if output.finish_reason in ("stop", "length"):
-            self.ending = Ending(output.finish_reason)
+            self.ending = Ending(output.finish_reason, output.stop_string)
         return deltas
 
     @property

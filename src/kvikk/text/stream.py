@@ -43,10 +43,15 @@ class StreamDecoder:
 
 @dataclass(frozen=True)
 class Matched:
-    """What a stop matcher lets through, and whether a stop string ended the text after it."""
+    """What a stop matcher lets through, and the stop string that ended the text behind it."""
 
     text: str
-    stopped: bool
+    stop: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the text has ended."""
+        return self.stop is not None
 
 
 class StopMatcher:
@@ -64,18 +69,21 @@ class StopMatcher:
     def push(self, text: str) -> Matched:
         """Take the next piece of text. After ``stopped`` there is nothing more to push."""
         if not self._stops:
-            return Matched(text, stopped=False)
+            return Matched(text)
         seen = self._held + text
         found = [
-            (start + len(stop), start) for stop in self._stops if (start := seen.find(stop)) >= 0
+            (start + len(stop), start, stop)
+            for stop in self._stops
+            if (start := seen.find(stop)) >= 0
         ]
         if found:
             self._held = ""
-            return Matched(seen[: min(found)[1]], stopped=True)
+            _, start, stop = min(found)
+            return Matched(seen[:start], stop)
         held_length = max(overlap(seen, stop) for stop in self._stops)
         cut = len(seen) - held_length
         self._held = seen[cut:]
-        return Matched(seen[:cut], stopped=False)
+        return Matched(seen[:cut])
 
     def finish(self) -> str:
         """What was held back, now that no stop string can follow."""

@@ -1,9 +1,10 @@
 """The bodies of ``POST /v1/messages`` and ``POST /v1/messages/count_tokens``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvikk.wire.conversation import Message
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.grammars import read_format
 from kvikk.wire.messages.content import read_messages, read_texts
 from kvikk.wire.messages.markers import Markers
 from kvikk.wire.reading import JsonValue
@@ -67,6 +68,9 @@ class MessagesRequest:
             max_stops=MAX_STOP_SEQUENCES,
         )
         _check_thinking(body.get("thinking"))
+        output = body.get("output_config")
+        if not output.is_null and not output.get("format").is_null:
+            generation = replace(generation, grammar=read_format(output.get("format")))
         diagnostics = body.get("diagnostics")
         previous = (
             JsonValue(None) if diagnostics.is_null else diagnostics.get("previous_message_id")

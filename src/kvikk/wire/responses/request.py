@@ -1,12 +1,13 @@
 """The bodies of ``POST /v1/responses`` and ``POST /v1/responses/input_tokens``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvikk.wire.caching import CacheFields
 from kvikk.wire.conversation import Message, Text
 from kvikk.wire.generation import GenerationFields
+from kvikk.wire.grammars import GrammarSpec, read_format
 from kvikk.wire.reading import JsonValue
 from kvikk.wire.responses.items import read_input
 from kvikk.wire.tools import Tool, ToolChoice, ToolUse, read_schema, read_tool_name
@@ -66,6 +67,9 @@ class ResponsesRequest:
         generation = GenerationFields.from_json(
             body, limit_names=("max_output_tokens",), default_limit=None
         )
+        text_format = _read_text_format(body.get("text"))
+        if text_format is not None:
+            generation = replace(generation, grammar=text_format)
         prompt = ResponsesPrompt.from_json(body)
         caching = CacheFields.from_json(body)
         return cls(
@@ -110,14 +114,17 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
     return list(given)
 
 
+def _read_text_format(text: JsonValue) -> GrammarSpec | None:
+    if text.is_null or text.get("format").is_null:
+        return None
+    return read_format(text.get("format"))
+
+
 def _check_hints(body: JsonValue) -> None:
     """Read ``text`` and ``reasoning``: how much is said or thought is the model's own affair."""
     text, reasoning = body.get("text"), body.get("reasoning")
     if not text.is_null:
         _check_word(text.get("verbosity"))
-        form = text.get("format")
-        if not form.is_null and form.get("type").string() != "text":
-            form.get("type").fail("only 'text' is supported")
     if not reasoning.is_null:
         for name in ("effort", "summary"):
             _check_word(reasoning.get(name))
