@@ -4,11 +4,12 @@ llguidance compiles them against a model's vocabulary; what is made here is shar
 has a state of its own.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +94,26 @@ class GrammarCompiler:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer)
         try:
-            grammar = grammar_from(spec.kind, spec.text)
+            is_schema = spec.kind == "json_schema"
+            text = json.dumps(styled(json.loads(spec.text))) if is_schema else spec.text
+            grammar = grammar_from(spec.kind, text)
         except ValueError as error:
             raise _unusable(spec, str(error)) from None
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
         if matcher.is_error():
             raise _unusable(spec, matcher.get_error())
         return Grammar(matcher)
+
+
+def styled(schema: Any) -> Any:
+    """A JSON schema, and how its values are written down: as most of what models have read is.
+
+    White space as a model likes is what small ones never find an end of.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    style = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    return {"x-guidance": style, **schema}
 
 
 def _unusable(spec: GrammarSpec, reason: str) -> RequestError:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from kvikk.text.answer_parts import CALL_OPEN, THINK_CLOSE, THINK_OPEN, AnswerStyle, ToolStyle
+from kvikk.text.grammars import styled
 from kvikk.text.tokenizer import Tokenizer
 from kvikk.wire.grammars import GrammarSpec
 from kvikk.wire.tools import Tool, ToolUse
@@ -83,4 +84,4 @@ def _mark(mark: str, tokenizer: Tokenizer) -> str:
 
 
 def _json(schema: dict[str, Any]) -> str:
-    return f"%json {json.dumps(schema)}"
+    return f"%json {json.dumps(styled(schema))}"
