@@ -36,7 +36,7 @@ class KeptRequests:
         self._tenants: dict[str, _Shelf] = {}
 
     def put(self, tenant: str, request_id: str, kept: Kept) -> None:
-        """Keep one more, in the place of the oldest where there is no room."""
+        """Keep one more, in the place of the oldest where there is no room; none that never fits."""
         self._tenants.setdefault(tenant, _Shelf(self._limit_bytes)).put(request_id, kept)
 
     def find(self, tenant: str, request_id: str) -> Kept | None:
@@ -58,6 +58,8 @@ class _Shelf:
 
     def put(self, request_id: str, kept: Kept) -> None:
         self.remove(request_id)
+        if kept.num_bytes > self._limit_bytes:
+            return
         self._kept[request_id] = kept
         self._num_bytes += kept.num_bytes
         while self._num_bytes > self._limit_bytes:
