@@ -197,3 +197,20 @@ def test_an_entry_is_found_twenty_positions_back_and_not_further(folder, blocks,
         ]
     assert reads == [0, reads[1]]
     assert (reads[1] > 0) == is_found
+
+
+def test_deepseek_reads_a_turns_answer_from_the_next_turn_on(folder):
+    messages = [{"role": "user", "content": words("question", 300)}]
+    with served(folder, "deepseek:deepseek-v4-flash") as client:
+        told = []
+        for _ in range(2):
+            body = {"model": "tiny", "messages": messages, "max_tokens": 200, "temperature": 0}
+            answer = client.post(
+                ROUTES["chat_completions"], json=body | {"ignore_eos": True}
+            ).json()
+            told.append(answer["usage"])
+            messages.append(answer["choices"][0]["message"])
+            messages.append({"role": "user", "content": words("more", 10)})
+    assert read_and_written(told[0]) == (False, False)
+    # The prompt's end alone would be some 300 tokens.
+    assert told[1]["prompt_tokens_details"]["cached_tokens"] > 300 + 100

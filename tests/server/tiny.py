@@ -30,6 +30,11 @@ def write_tiny_model(folder: Path) -> Path:
         "vocab_size": 256 + len(_WORDS),
     }
     write_random_model(folder, shape)
+    # Nothing between a role and its words, so that an answer comes back as it was generated.
+    (folder / "chat_template.jinja").write_text(
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
     return folder
 
 

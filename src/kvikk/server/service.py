@@ -146,7 +146,7 @@ class Service:
             if account is not None:
                 mailbox.ledger = request_ledger(self._books, account, caller.reader)
                 tab.settle(account, output)
-            tab.end(output)
+            tab.take(output)
             observe(output)
             postman.post(mailbox, output)
 

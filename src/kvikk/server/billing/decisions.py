@@ -1,10 +1,12 @@
 """Decides what a server's requests read, wrote and took plainly: by a provider's rules, or none."""
 
 from kvikk.errors import RequestError
+from kvikk.pricing.caching import Units
 from kvikk.pricing.decision import Decision, Reason, Span, joined
 from kvikk.pricing.problems import problems
 from kvikk.pricing.prompt import ProviderPrompt
 from kvikk.pricing.provider_cache import Held, ProviderCache
+from kvikk.server.billing.prompts import answer_digest
 from kvikk.server.billing.rules import ServedRules
 
 
@@ -43,6 +45,19 @@ class Decider:
             return self._physical(num_tokens, hit_tokens)
         held = Held(hit_tokens, self._block_size or 1)
         return self._cache.bill(prompt, started_s=started_s, first_byte_s=first_byte_s, held=held)
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether the provider's cache keeps what was answered, too."""
+        return self._cache is not None and isinstance(self._cache.caching.scheme, Units)
+
+    def answered(
+        self, prompt: ProviderPrompt, text: str, *, started_s: float, ended_s: float
+    ) -> None:
+        """A prompt's answer is complete."""
+        if self._cache is not None:
+            digest = answer_digest(prompt, text)
+            self._cache.answered(prompt, digest, started_s=started_s, ended_s=ended_s)
 
     def _physical(self, num_tokens: int, hit_tokens: int) -> Decision:
         size = self._block_size

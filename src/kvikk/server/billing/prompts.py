@@ -64,15 +64,15 @@ class ProviderPrompts:
     def _positions(
         self, pieces: Sequence[Segment], token_ids: Sequence[int], parts: Sequence[Part]
     ) -> tuple[Position, ...]:
-        chain = hashlib.sha256()
+        digest = b""
         positions, placed = [], 0
         for piece, stop in zip(pieces, self._stops(pieces, token_ids, parts), strict=True):
-            chain.update(_digest(piece))
+            digest = hashlib.sha256(digest + _digest(piece)).digest()
             marker = piece.marker
             positions.append(
                 Position(
                     stop - placed,
-                    chain.digest(),
+                    digest,
                     piece.section,
                     piece.kind,
                     piece.role,
@@ -103,6 +103,13 @@ class ProviderPrompts:
             stop_tokens.append(bisect_right(token_stops, stops[at - 1]) if at > first else None)
             begins.append(bisect_right(token_stops, starts[first]) if at > first else None)
         return _filled(stop_tokens, begins, len(token_ids))
+
+
+def answer_digest(prompt: ProviderPrompt, text: str) -> bytes:
+    """Names ``prompt`` and the answer to it, as the next turn's prompt does if it has both."""
+    piece = Segment("", "messages", "text", text, role="assistant", ends_message=True)
+    front = prompt.positions[-1].digest if prompt.positions else b""
+    return hashlib.sha256(front + _digest(piece)).digest()
 
 
 def _digest(piece: Segment) -> bytes:

@@ -53,7 +53,7 @@ class Tabs:
 
 
 class Tab:
-    """One request's. ``settle`` and ``end`` are for the engine's thread, in this order."""
+    """One request's. ``settle`` and ``take`` are for the engine's thread, in this order."""
 
     def __init__(self, tabs: Tabs, prompt: ProviderPrompt | None, started_s: float) -> None:
         self._tabs = tabs
@@ -63,6 +63,7 @@ class Tab:
         self.decision: Decision | None = None
         self._completion_tokens = 0
         self._machine_s = 0.0
+        self._text = ""
 
     def settle(self, account: Account, output: Output) -> None:
         """The request was admitted; its first output decides, unless that is its failure."""
@@ -78,12 +79,18 @@ class Tab:
             )
             self._tabs.keep(account.request_id, self.decision)
 
-    def end(self, output: Output) -> None:
-        """Take note of an answer's end; with a request's last one it is entered into the book."""
+    def take(self, output: Output) -> None:
+        """Take note of an output; with a request's last one it is entered into the book."""
+        decider = self._tabs.decider
+        if decider.keeps_answers and output.choice == 0:
+            self._text += output.text
         if output.finish_reason is None:
             return
         self._completion_tokens += output.usage.completion_tokens
         self._machine_s += output.timings.machine_s
+        if self._prompt is not None and self._text and output.finish_reason in ("stop", "length"):
+            ended_s = self._tabs.clock()
+            decider.answered(self._prompt, self._text, started_s=self._started_s, ended_s=ended_s)
         if output.ends_request and self._account is not None:
             self._enter(self._tabs.book.of(self._account.origin, self._started_s), self._account)
 
