@@ -36,7 +36,7 @@ class KeptRequests:
         self._tenants: dict[str, _Shelf] = {}
 
     def put(self, tenant: str, request_id: str, kept: Kept) -> None:
-        """Keep one more, in the place of the oldest where there is no room; none that never fits."""
+        """Keep one more, in the place of the oldest where room is short; none that never fits."""
         self._tenants.setdefault(tenant, _Shelf(self._limit_bytes)).put(request_id, kept)
 
     def find(self, tenant: str, request_id: str) -> Kept | None:
