@@ -19,6 +19,7 @@ from kvikk.router.placement.options import PlacementOptions
 from kvikk.router.placement.prompts import (
     BYTES_PER_TOKEN,
     CHUNK_BYTES,
+    CHUNK_TOKENS,
     DEFAULT_BLOCK_TOKENS,
     Prompt,
     read_prompt,
@@ -268,7 +269,8 @@ class AwarePlacement:
                     "session": prompt.session.hex()[:16],
                     "prompt_tokens": prompt_tokens,
                     "completion_tokens": reported.completion_tokens if reported else 0,
-                    "block_size": round(block_tokens),
+                    # Of content, a nominal size: a trace has one, whatever tokens turn out to be.
+                    "block_size": prompt.learned.block_tokens or CHUNK_TOKENS,
                     "block_keys": [key[:KEY_BYTES].hex() for key in prompt.learned.keys],
                     "replica": decision.replica.id,
                     "policy": decision.policy,

@@ -23,6 +23,7 @@ from kvikk.wire.segments_any import Api, segments
 CHUNK_BYTES = 256
 # A guess until usage has said how many tokens a model makes of a text.
 BYTES_PER_TOKEN = 4.0
+CHUNK_TOKENS = round(CHUNK_BYTES / BYTES_PER_TOKEN)
 DEFAULT_BLOCK_TOKENS = 32
 # Two prompts that begin with as many tokens are taken for one family by policies that hash.
 _FAMILY_TOKENS = 1024
@@ -101,7 +102,7 @@ def read_prompt(
         root = _root("content", asked.model, asked.salt, own_salt, 1)
         content = _content(body, pieces)
         chunks = View(0, content_keys(root, content, CHUNK_BYTES))
-        prefix = _family(chunks.keys, round(CHUNK_BYTES / BYTES_PER_TOKEN))
+        prefix = _family(chunks.keys, CHUNK_TOKENS)
         return Prompt(chunks, (), len(content), session, name, prefix)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)

@@ -1,0 +1,387 @@
+"""The placement as the proxy calls it: what it reads, learns, reconciles and accounts for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvikk.errors import RequestError
+from kvikk.router.placement.aware import AwarePlacement
+from kvikk.router.placement.books import CAUSES, Answer, FleetBooks
+from kvikk.router.placement.capacity import _of_kvikk, _of_vllm
+from kvikk.router.placement.options import EventSource, PlacementOptions, parse_event_source
+from kvikk.router.placement.prompts import TextSide, read_prompt, server_salt, told_root
+from kvikk.router.proxy.placement import Asked, Outcome, Reported
+from kvikk.router.records import Decision, ReplicaView, RoutedRequest
+from kvikk.router.replay.reading import read_trace
+from kvikk.text.chat import load_chat_template
+from kvikk.text.tokenizer import load_tokenizer
+from kvikk.wire.kv_events import KvBatch, KvStored, published_salt
+
+LONG = "A policy for everybody who reads this carefully. " * 40
+
+
+@pytest.fixture(scope="module")
+def text_side() -> TextSide:
+    from kvikk.files.sources import resolve
+
+    source = resolve("smollm2")
+    tokenizer = load_tokenizer(source)
+    return TextSide(tokenizer, load_chat_template(source, tokenizer))
+
+
+def asked(body: object, number: int = 0, salt: bytes = b"", path: str = "", **headers) -> Asked:
+    value = body if isinstance(body, dict) else None
+    return Asked(
+        f"request-{number}",
+        path or "/v1/chat/completions",
+        value.get("model", "m") if value else "m",
+        "tenant",
+        salt,
+        json.dumps(body).encode(),
+        value,
+        {name.replace("_", "-").encode(): text.encode() for name, text in headers.items()},
+    )
+
+
+def chat(*texts: str, **more: object) -> dict:
+    roles = ["system", *["user", "assistant"] * len(texts)]
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    return {"model": "m", "messages": messages, **more}
+
+
+class Fleet:
+    """A placement with replicas that answer as the test says."""
+
+    def __init__(self, count: int = 3, **options) -> None:
+        self.placement = AwarePlacement(PlacementOptions(**options))
+        self.views = [ReplicaView(f"replica{slot}", slot) for slot in range(count)]
+        self.number = 0
+        for view in self.views:
+            self.placement.joined(view, f"http://replica{view.slot}")
+
+    def send(self, body: dict, **more) -> tuple[RoutedRequest, Decision]:
+        self.number += 1
+        request = self.placement.read(asked(body, self.number, **more))
+        return request, self.placement.decide(request, self.views, ())
+
+    def ask(self, body: dict, cached: int | None = None, **more) -> Decision:
+        """One request from start to end; it reuses what was predicted unless told otherwise."""
+        request, decision = self.send(body, **more)
+        hit = decision.hit_tokens if cached is None else cached
+        outcome = Outcome(200, "", 0.1, 0.2, Reported(request.prompt_tokens, hit, 5))
+        self.placement.answered(request, decision, outcome)
+        return decision
+
+    def fleet(self) -> dict:
+        return json.loads(self.placement.page("/v1/kvikk/fleet")[1])
+
+
+def test_a_conversation_goes_on_where_it_began() -> None:
+    fleet = Fleet()
+    first = fleet.ask(chat(LONG, "hello"))
+    assert first.hit_tokens == 0
+    for _ in range(5):
+        fleet.ask(chat("Another one. " * 100, "hello"))
+    second = fleet.ask(chat(LONG, "hello", "hello yourself", "and now?"))
+    assert second.replica is first.replica
+    assert second.hit_tokens > 400
+
+
+def test_a_burst_of_siblings_goes_together_although_nobody_has_answered_yet() -> None:
+    fleet = Fleet()
+    slots = {fleet.send(chat(LONG, f"question {number}"))[1].replica.slot for number in range(6)}
+    assert len(slots) == 1
+
+
+def test_another_salt_has_no_affinity_and_no_hit() -> None:
+    for more in ({"salt": b"tenant"}, {"salt": b""}):
+        fleet = Fleet()
+        fleet.ask(chat(LONG, "hello", cache_salt="one"))
+        for body, salts in (
+            (chat(LONG, "hello", cache_salt="two"), {}),
+            (chat(LONG, "hello"), {}),
+            (chat(LONG, "hello", cache_salt="one"), more if more["salt"] else {"salt": b"x"}),
+        ):
+            assert fleet.send(body, **salts)[0].hit_tokens == [0, 0, 0]
+        assert max(fleet.send(chat(LONG, "hello", cache_salt="one"))[0].hit_tokens) > 400
+
+
+def test_keys_come_from_parsed_content_and_not_from_the_body_as_text(text_side: TextSide) -> None:
+    one, other = chat(LONG, 'he said "user": "somebody"'), chat(LONG, "another question")
+    spaced = asked(one)._replace(body=json.dumps(one, indent=8).encode())
+    assert read_prompt(asked(one), None) == read_prompt(spaced, None)
+    first, second = (read_prompt(asked(body), None) for body in (one, other))
+    assert first.session_name == second.session_name == ""
+    assert first.session != second.session
+    assert first.learned.keys[:5] == second.learned.keys[:5]
+
+
+def test_prompts_of_token_ids_are_keyed_by_their_tokens_and_not_by_their_length() -> None:
+    path = "/v1/completions"
+    one, other = ({"prompt": [start + n for n in range(64)]} for start in (0, 1))
+    first, second = (read_prompt(asked(body, path=path), None) for body in (one, other))
+    assert first.size == second.size == 64
+    assert len(first.learned.keys) == 2
+    assert not set(first.learned.keys) & set(second.learned.keys)
+
+
+def test_a_session_is_the_caller_s_word_for_it_or_its_beginning() -> None:
+    named = [
+        read_prompt(asked(chat("a", "b", prompt_cache_key="k")), None),
+        read_prompt(asked(chat("c", "d", prompt_cache_key="k")), None),
+        read_prompt(asked(chat("c", "d"), x_session_id="k"), None),
+    ]
+    assert len({prompt.session for prompt in named}) == 1
+    assert {prompt.session_name for prompt in named} == {"k"}
+    grown = [
+        read_prompt(asked(chat("a", "b")), None),
+        read_prompt(asked(chat("a", "b", "c", "d")), None),
+        read_prompt(asked(chat("a", "x")), None),
+    ]
+    assert grown[0].session == grown[1].session != grown[2].session
+    salted = read_prompt(asked(chat("a", "b", prompt_cache_key="k"), salt=b"s"), None)
+    assert salted.session != named[0].session
+
+
+@pytest.mark.parametrize(
+    "body",
+    [None, 7, {}, {"messages": 3}, {"messages": [3]}, {"prompt": [1.5]}, {"prompt": []}, {"x": 1}],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
+def test_bodies_that_make_no_sense_are_routed_all_the_same(
+    body: object, path: str, text_side: TextSide
+) -> None:
+    fleet = Fleet(text_side=text_side)
+    request = fleet.placement.read(asked(body, path=path))
+    assert request.prompt_tokens >= 1
+    assert fleet.placement.decide(request, fleet.views, ()).replica in fleet.views
+
+
+def test_with_a_tokeniser_prompts_are_the_very_tokens_of_the_server(text_side: TextSide) -> None:
+    body = chat("Be short.", "What is a cache?")
+    prompt = read_prompt(asked(body), text_side, (16,))
+    rendered = text_side.template.render(body["messages"])
+    tokens = text_side.tokenizer.encode(rendered, add_bos=False)
+    assert prompt.size == len(tokens)
+    assert prompt.told[0].block_tokens == 16
+    assert len(prompt.told[0].keys) == len(tokens) // 16
+
+
+def test_what_is_more_than_text_is_compared_by_content(text_side: TextSide) -> None:
+    parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
+    prompt = read_prompt(asked(body), text_side, (16,))
+    assert prompt.learned.block_tokens == 0
+    assert prompt.told == ()
+
+
+def test_events_win_over_memory_and_salts_of_both_kinds_are_found(text_side: TextSide) -> None:
+    source = {"http://replica1": EventSource("tcp://127.0.0.1:1", None)}
+    fleet = Fleet(text_side=text_side, events=source)
+    tokens = text_side.tokenizer.encode(
+        text_side.template.render(chat(LONG, "hello")["messages"]), add_bos=False
+    )
+    told = fleet.placement.holders[1].told
+    count = len(tokens) // 16
+
+    def tell(salt: str, first: int) -> None:
+        names = tuple(range(first, first + count))
+        extra = ([salt], *[None] * (count - 1)) if salt else ()
+        event = KvStored(names, None, tokens[: count * 16], 16, extra_keys=extra)
+        told.hear(KvBatch(0.0, (event,)))
+        fleet.placement._follow_told()
+
+    tell("", 0)
+    assert fleet.send(chat(LONG, "hello"))[0].hit_tokens == [0, count * 16, 0]
+    for salt, own, tells in (
+        (b"", "pepper", "pepper"),
+        (b"", "salt", published_salt(server_salt(b"", "salt"))),
+        (b"tenant", "", published_salt(server_salt(b"tenant", ""))),
+    ):
+        body = chat(LONG, "hello", **({"cache_salt": own} if own else {}))
+        assert fleet.send(body, salt=salt)[0].hit_tokens[1] == 0 or not own
+        tell(tells, 1000 * (len(own) + len(salt)))
+        assert fleet.send(body, salt=salt)[0].hit_tokens[1] == count * 16
+    fleet.placement.forgotten(1, "restarted")
+    assert max(fleet.send(chat(LONG, "hello", cache_salt="none"))[0].hit_tokens) == 0
+
+
+def test_told_roots_differ_by_size_adapter_and_salt() -> None:
+    roots = {
+        told_root(*values) for values in ((16, "", ""), (32, "", ""), (16, "a", ""), (16, "", "a"))
+    }
+    assert len(roots) == 4
+
+
+def test_a_replica_that_stopped_or_left_holds_nothing() -> None:
+    fleet = Fleet()
+    slot = fleet.ask(chat(LONG, "hello")).replica.slot
+    fleet.placement.forgotten(slot, "gone")
+    assert len(fleet.placement.index) == 0
+    slot = fleet.ask(chat(LONG, "hello")).replica.slot
+    fleet.placement.left(slot)
+    assert len(fleet.placement.index) == 0
+
+
+def test_every_prompt_token_of_the_fleet_has_one_cause() -> None:
+    fleet = Fleet()
+    for number in range(12):
+        fleet.ask(chat(LONG, f"question {number % 4}", "answer", f"next {number}"), cached=None)
+    holder = fleet.ask(chat(LONG, "question 1")).replica
+    holder.eligible = False
+    fleet.ask(chat(LONG, "question 1"))
+    holder.eligible = True
+    holder.waiting_tokens = 1e7
+    fleet.placement.holders[holder.slot].view.waiting_tokens = 1e7
+    books = fleet.fleet()
+    assert sum(books["by_cause"].values()) == books["prompt_tokens"]
+    assert books["by_cause"]["elsewhere_failover"] > 0
+    assert set(books["by_cause"]) == set(CAUSES)
+    for one in books["replicas"]:
+        assert sum(one["by_cause"].values()) <= books["prompt_tokens"]
+    rates = books["rates"]
+    assert rates["achieved"] <= min(rates["infinite"], rates["one_cache"])
+    lines = fleet.placement.metrics().splitlines()
+    told = sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("kvikk_router_prompt_tokens_total{")
+    )
+    assert told == books["prompt_tokens"]
+
+
+def answer(keys: list[int], hit: int = 0, **more) -> Answer:
+    names = [b"%d" % key for key in keys]
+    return Answer("a", names, 10, more.pop("session", b""), 10 * len(keys), hit, **more)
+
+
+def test_the_books_say_what_was_evicted_and_what_was_never_seen() -> None:
+    books = FleetBooks()
+    books.fleet({"a": 2, "b": 2})
+    assert books.note(answer([1, 2])) == {"new": 20}
+    assert books.note(answer([1, 2, 3])) == {"evicted": 20, "new": 10}
+    assert books.note(answer([1, 2, 3], 10, elsewhere=10, elsewhere_because="load")) == {
+        "hit": 10,
+        "elsewhere_load": 10,
+        "evicted": 10,
+    }
+    assert books.note(answer([1, 2, 3], 0, unknown_elsewhere=15)) == {
+        "elsewhere_ignorance": 15,
+        "evicted": 15,
+    }
+    rates = books.rates()
+    assert rates["infinite"] == pytest.approx((20 + 30 + 30) / 110)
+    assert rates["achieved"] == pytest.approx(10 / 110)
+
+
+def test_one_cache_and_perfect_placement_forget_what_their_memory_cannot_hold() -> None:
+    books = FleetBooks()
+    books.fleet({"a": 2, "b": 2})
+    for _ in range(10):
+        for session in range(3):
+            keys = [10 * session, 10 * session + 1]
+            books.note(answer(keys, session=b"%d" % session))
+    rates = books.rates()
+    assert rates["infinite"] == pytest.approx(9 / 10)
+    assert rates["one_cache"] == 0  # six blocks in turn through four
+    # Two sessions share one replica's two blocks, the third has the other's for itself.
+    assert rates["perfect_placement"] == pytest.approx(9 / 30)
+
+
+def test_a_replica_that_never_hits_raises_an_alarm() -> None:
+    fleet = Fleet()
+    for _ in range(25):
+        fleet.ask(chat(LONG, "hello"), cached=0)
+    alarms = {one["id"]: one["alarm"] for one in fleet.fleet()["replicas"]}
+    assert "never hits" in alarms.values()
+    assert 'kvikk_router_index_alarm{replica="replica' in fleet.placement.metrics()
+
+
+def test_speed_is_measured_where_an_answer_s_first_byte_is_its_first_token() -> None:
+    fleet = Fleet(count=1)
+    for _ in range(30):
+        body = chat("x" * 40_000 + str(fleet.number), "hello", stream=True)
+        request, decision = fleet.send(body)
+        seconds = (request.prompt_tokens - decision.hit_tokens) / 2500
+        outcome = Outcome(200, "", seconds, seconds, None)
+        fleet.placement.answered(request, decision, outcome)
+    assert fleet.views[0].prefill_tokens_per_s == pytest.approx(2500, rel=0.01)
+    request, decision = fleet.send(chat("y" * 40_000, "hello"))
+    fleet.placement.answered(request, decision, Outcome(200, "", 9.0, 9.0, None))
+    assert fleet.views[0].prefill_tokens_per_s == pytest.approx(2500, rel=0.01)
+
+
+def test_the_length_of_a_token_is_learnt_from_usage() -> None:
+    fleet = Fleet(count=1)
+    for number in range(20):
+        request, decision = fleet.send(chat(f"{10 + number} " * 3000, "hello"))
+        outcome = Outcome(200, "", 0.1, 0.1, Reported(3000, 0, 1))
+        fleet.placement.answered(request, decision, outcome)
+    request, _ = fleet.send(chat("33 " * 3000, "hello"))
+    assert request.prompt_tokens == pytest.approx(3000, rel=0.1)
+
+
+def test_sessions_and_what_is_on_its_way_are_bounded() -> None:
+    fleet = Fleet(count=1)
+    for number in range(200):
+        fleet.ask(chat(f"system {number}", "hello"))
+    assert not fleet.placement._sent
+    request, decision = fleet.send(chat("x", "y"))
+    fleet.placement.answered(request, decision, Outcome(0, "connect", None, 0.1, None))
+    assert not fleet.placement._sent
+
+
+@pytest.fixture
+def decision_log(tmp_path: Path) -> Path:
+    file = tmp_path / "decisions.jsonl"
+    fleet = Fleet(decision_log=file)
+    for number in range(4):
+        fleet.ask(chat(LONG, f"question {number % 2}"))
+    fleet.placement._log.close()
+    return file
+
+
+def test_the_decision_log_is_a_trace(decision_log: Path) -> None:
+    lines = [json.loads(line) for line in decision_log.read_text().splitlines()]
+    assert len(lines) == 4
+    assert lines[0]["reason"] in ("load", "prefix")
+    assert lines[3]["predicted_tokens"] > 400
+    assert "question" not in decision_log.read_text()
+    trace = read_trace(decision_log)
+    assert len(trace.requests) == 4
+    assert trace.requests[0].session == trace.requests[2].session != trace.requests[1].session
+
+
+def test_capacity_is_read_as_kvikk_and_as_vllm_tell_it() -> None:
+    groups = [
+        {"window_tokens": 512, "total_blocks": 9},
+        {"window_tokens": None, "total_blocks": 70},
+    ]
+    assert _of_kvikk({"block_size": 32, "groups": groups}) == 70 * 32
+    assert _of_kvikk({"error": "no"}) is None
+    info = 'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1234"} 1.0\n'
+    assert _of_vllm(f"# HELP x\n{info}") == 16 * 1234
+    assert _of_vllm("nothing") is None
+
+
+def test_the_page_is_files_without_data_and_the_fleet_is_json() -> None:
+    placement = Fleet().placement
+    for path, media in (("/", "text/html"), ("/page/fleet.js", "text/javascript")):
+        assert placement.page(path)[0].startswith(media)
+    assert placement.page("/page/../aware.py") is None
+    assert json.loads(placement.page("/v1/kvikk/fleet")[1])["policy"] == "weighted"
+
+
+def test_event_sources_are_read_and_nonsense_is_refused() -> None:
+    assert parse_event_source("http://a:1/=tcp://a:5557,tcp://a:5558") == (
+        "http://a:1",
+        EventSource("tcp://a:5557", "tcp://a:5558"),
+    )
+    assert parse_event_source("http://a:1=ipc:///x")[1] == EventSource("ipc:///x", None)
+    for text in ("http://a:1", "http://a:1=5557", "http://a:1=tcp://a:1,b"):
+        with pytest.raises(RequestError):
+            parse_event_source(text)
+    for options in ({"policy": "best"}, {"capacity_tokens": 0}):
+        with pytest.raises(RequestError):
+            PlacementOptions(**options)
