@@ -13,6 +13,7 @@ from kvikk.models.decoder import (
     DecoderLayer,
     FeedForward,
     Matrix,
+    Mixture,
     Norm,
     Rotation,
 )
@@ -89,6 +90,8 @@ class Shape:
     logit_cap: float | None = None
     rotated: tuple[int | None, ...] = ()  # dimensions of each layer's rotation; all where empty
     stretch: float = 1.0
+    num_experts: int = 0  # in all layers, where there are any
+    num_used_experts: int = 2
 
 
 def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
@@ -141,16 +144,26 @@ def random_decoder(shape: Shape, seed: int = 0) -> Decoder:
             )
         if shape.norms_behind_only:
             attention = replace(attention, query_norm=norm(queries, 4), key_norm=norm(keys, 4))
-        network = FeedForward(
-            shape.activation,
-            gate=(
-                biased(matrix(gate, shape.feed_forward_size, shape.hidden_size))
-                if shape.gated
-                else None
-            ),
-            up=biased(matrix(up, shape.feed_forward_size, shape.hidden_size)),
-            down=biased(matrix(down, shape.hidden_size, shape.feed_forward_size)),
-        )
+
+        def expert() -> FeedForward:
+            return FeedForward(
+                shape.activation,
+                gate=(
+                    biased(matrix(gate, shape.feed_forward_size, shape.hidden_size))
+                    if shape.gated
+                    else None
+                ),
+                up=biased(matrix(up, shape.feed_forward_size, shape.hidden_size)),
+                down=biased(matrix(down, shape.hidden_size, shape.feed_forward_size)),
+            )
+
+        network: FeedForward | Mixture
+        if shape.num_experts:
+            router = matrix("F32", shape.num_experts, shape.hidden_size)
+            experts = tuple(expert() for _ in range(shape.num_experts))
+            network = Mixture(router, experts, shape.num_used_experts, number % 2 == 0)
+        else:
+            network = expert()
         # Small norms keep every product's results near 1, whatever the width.
         inner = 0.3 / np.sqrt(shape.hidden_size)
         before, behind = not shape.norms_behind_only, shape.rich or shape.norms_behind_only
@@ -212,8 +225,15 @@ def in_float32(decoder: Decoder) -> Decoder:
             )
         return done[tensor.name]
 
+    def plain_network(network: FeedForward | Mixture) -> FeedForward | Mixture:
+        if isinstance(network, Mixture):
+            experts = tuple(map(plain_network, network.experts))
+            return replace(network, router=plain(network.router), experts=experts)
+        gate = network.gate and plain(network.gate)
+        return replace(network, gate=gate, up=plain(network.up), down=plain(network.down))
+
     def layer(one: DecoderLayer) -> DecoderLayer:
-        attention, network = one.attention, one.feed_forward
+        attention = one.attention
         return replace(
             one,
             attention=replace(
@@ -223,12 +243,7 @@ def in_float32(decoder: Decoder) -> Decoder:
                 value=plain(attention.value),
                 output=plain(attention.output),
             ),
-            feed_forward=replace(
-                network,
-                gate=network.gate and plain(network.gate),
-                up=plain(network.up),
-                down=plain(network.down),
-            ),
+            feed_forward=plain_network(one.feed_forward),
         )
 
     return replace(

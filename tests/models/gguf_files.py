@@ -25,9 +25,13 @@ _NUMBERS = {
     "embedding_multiplier": "add_embedding_scale",
     "residual_multiplier": "add_residual_scale",
     "logits_scaling": "add_logit_scale",
+    "num_local_experts": "add_expert_count",
+    "num_experts": "add_expert_count",
+    "num_experts_per_tok": "add_expert_used_count",
+    "moe_intermediate_size": "add_expert_feed_forward_length",
 }
 # Families whose query and key rows are stored with the halves of each head interleaved.
-_INTERLEAVED = ("llama", "granite", "smollm3")
+_INTERLEAVED = ("llama", "mixtral", "granite", "smollm3")
 
 
 def write_gguf(
@@ -46,6 +50,13 @@ def write_gguf(
     for name, weight in model.state_dict().items():
         if tied and name == "lm_head.weight":
             continue
+        if ".mlp.experts." in name:
+            for part, matrices in _experts(name, weight).items():
+                layer = name.split(".")[2]
+                writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.weight", matrices.numpy())
+            continue
+        if name.endswith(".mlp.gate.weight"):
+            name = name.replace("mlp.gate.weight", "block_sparse_moe.gate.weight")
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         writer.add_tensor(stored, _as_stored(name, weight, config).contiguous().numpy())
@@ -69,6 +80,14 @@ def _write_rotation(model: transformers.PreTrainedModel, writer: gguf.GGUFWriter
     if parameters["rope_type"] == "llama3":
         plain = theta ** (-torch.arange(len(frequencies)) / len(frequencies))
         writer.add_tensor("rope_freqs.weight", (plain / frequencies).numpy())
+
+
+def _experts(name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """All experts' matrices of one kind, ``[experts, rows, columns]``."""
+    if name.endswith("down_proj"):
+        return {"down": weight.contiguous()}
+    gate, up = weight.chunk(2, dim=1)
+    return {"gate": gate.contiguous(), "up": up.contiguous()}
 
 
 def _as_stored(

@@ -31,6 +31,7 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
 CONFIGS = {
     "llama": transformers.LlamaConfig(**LLAMA),
     "llama, tied": transformers.LlamaConfig(**{**LLAMA, "tie_word_embeddings": True}),
@@ -85,6 +86,13 @@ CONFIGS = {
         residual_multiplier=0.22,
         logits_scaling=8.0,
         rms_norm_eps=1e-3,
+    ),
+    "mixtral": transformers.MixtralConfig(**LLAMA, num_local_experts=5, num_experts_per_tok=2),
+    "qwen 3 with experts": transformers.Qwen3MoeConfig(
+        **LLAMA, **EXPERTS, head_dim=24, norm_topk_prob=True
+    ),
+    "qwen 3 with experts, in some layers": transformers.Qwen3MoeConfig(
+        **{**LLAMA, "num_hidden_layers": 4}, **EXPERTS, decoder_sparse_step=2, mlp_only_layers=[3]
     ),
     "gemma 3, stretched": transformers.Gemma3TextConfig(
         **GEMMA3,
@@ -196,10 +204,12 @@ GGUF = {
     "gemma 3": gguf.MODEL_ARCH.GEMMA3,
     "gpt-2": gguf.MODEL_ARCH.GPT2,
     "granite": gguf.MODEL_ARCH.GRANITE,
+    "mixtral": gguf.MODEL_ARCH.LLAMA,
     "olmo 2": gguf.MODEL_ARCH.OLMO2,
     "phi 4, turned in part": gguf.MODEL_ARCH.PHI3,
     "qwen 2": gguf.MODEL_ARCH.QWEN2,
     "qwen 3": gguf.MODEL_ARCH.QWEN3,
+    "qwen 3 with experts": gguf.MODEL_ARCH.QWEN3MOE,
     "smollm 3": gguf.MODEL_ARCH.SMOLLM3,
 }
 

@@ -28,6 +28,9 @@ _COMMON_KEYS = {
     "attention.sliding_window": "sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "embedding_scale": "embedding_multiplier",
+    "expert_count": "num_local_experts",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_used_count": "num_experts_per_tok",
     "final_logit_softcapping": "final_logit_softcapping",
     "logit_scale": "logits_scaling",
     "residual_scale": "residual_multiplier",
@@ -104,6 +107,15 @@ def _gemma3(config: Config, metadata: Mapping[str, Any]) -> None:
     _divide_scores(config, layers_of_largest=62)
 
 
+def _llama(config: Config, metadata: Mapping[str, Any]) -> None:
+    if config.get("num_local_experts"):
+        config["model_type"] = "mixtral"
+
+
+def _qwen3_moe(config: Config, metadata: Mapping[str, Any]) -> None:
+    config["norm_topk_prob"] = True  # whatever the file says, which is nothing
+
+
 def _divide_scores(config: Config, layers_of_largest: int) -> None:
     """What attention scores are divided by the root of, which the format leaves out.
 
@@ -121,4 +133,6 @@ def _divide_scores(config: Config, layers_of_largest: int) -> None:
 _ARCHITECTURES: dict[str, Callable[[Config, Mapping[str, Any]], None]] = {
     "gemma2": _gemma2,
     "gemma3": _gemma3,
+    "llama": _llama,
+    "qwen3moe": _qwen3_moe,
 }

@@ -141,13 +141,27 @@ class FeedForward:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """A mixture of experts: ``Σ p[e] * experts[e](x)`` over the ``num_used`` with the largest p.
+
+    ``p = softmax(router @ x)`` over all experts, of equal ones the lower number first; where
+    ``is_renormalised``, divided by the sum of those used. The sum runs in the experts' order.
+    """
+
+    router: Matrix
+    experts: tuple[FeedForward, ...]
+    num_used: int
+    is_renormalised: bool
+
+
+@dataclass(frozen=True)
 class DecoderLayer:
     """One layer: what is normed is ``[hidden_size]``."""
 
     attention_norm: Norm | None
     attention: Attention
     feed_forward_norm: Norm | None
-    feed_forward: FeedForward
+    feed_forward: FeedForward | Mixture
     attention_post_norm: Norm | None = None
     feed_forward_post_norm: Norm | None = None
 

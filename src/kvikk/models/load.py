@@ -9,6 +9,7 @@ from kvikk.models.gemma import load_gemma2, load_gemma3
 from kvikk.models.gpt2 import load_gpt2
 from kvikk.models.granite import load_granite
 from kvikk.models.llama import load_llama
+from kvikk.models.mixtral import load_mixtral
 from kvikk.models.olmo2 import load_olmo2
 from kvikk.models.phi3 import load_phi3
 from kvikk.models.qwen import load_qwen2, load_qwen3
@@ -24,10 +25,12 @@ _LOADERS: dict[str, Callable[[ModelSource, Config, ModelShape], Decoder]] = {
     "granite": load_granite,
     "llama": load_llama,
     "mistral": load_llama,
+    "mixtral": load_mixtral,
     "olmo2": load_olmo2,
     "phi3": load_phi3,
     "qwen2": load_qwen2,
     "qwen3": load_qwen3,
+    "qwen3_moe": load_qwen3,
     "smollm3": load_smollm3,
 }
 

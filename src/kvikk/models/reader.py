@@ -20,6 +20,7 @@ from kvikk.models.decoder import (
     DecoderLayer,
     FeedForward,
     Matrix,
+    Mixture,
     Norm,
     Rotation,
 )
@@ -28,6 +29,7 @@ from kvikk.models.weights import Weights
 from kvikk.shapes import config as fields
 from kvikk.shapes.config import Config
 from kvikk.shapes.shape import ModelShape
+from kvikk.shapes.weights.feed_forward import num_experts
 
 # What configurations call the activations that are known.
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -179,18 +181,52 @@ class Reader:
             down=self.matrix("down", hidden_size, inner_size, layer),
         )
 
+    def mixture(self, layer: int, inner_size: int, is_renormalised: bool) -> Mixture:
+        """A layer's experts, ``inner_size`` wide each."""
+        count = num_experts(self.config)
+        num_used = fields.read_int(self.config, "num_experts_per_tok")
+        if num_used > count:
+            raise ModelError(f"num_experts_per_tok is {num_used}; there are {count} experts")
+        activation, hidden_size = self.activation("hidden_act"), self.hidden_size
+        gates, ups, downs = (
+            self.weights.experts(f"expert_{role}", count, rows, columns, layer)
+            for role, rows, columns in (
+                ("gate", inner_size, hidden_size),
+                ("up", inner_size, hidden_size),
+                ("down", hidden_size, inner_size),
+            )
+        )
+        return Mixture(
+            router=self.weights.matrix("router", count, hidden_size, layer),
+            experts=tuple(
+                FeedForward(activation, gate, up, down)
+                for gate, up, down in zip(gates, ups, downs, strict=True)
+            ),
+            num_used=num_used,
+            is_renormalised=is_renormalised,
+        )
+
     @property
     def inner_size(self) -> int:
         """Width of the feed-forward network."""
         return fields.read_int(self.config, "intermediate_size")
 
-    def layer(self, index: int, turning: Rotation | None, **changes: Any) -> DecoderLayer:
-        """A pre-norm layer; ``changes`` are fields of its attention."""
+    def layer(
+        self,
+        index: int,
+        turning: Rotation | None,
+        network: FeedForward | Mixture | None = None,
+        **changes: Any,
+    ) -> DecoderLayer:
+        """A pre-norm layer, its feed-forward network a Llama's unless one is given.
+
+        ``changes`` are fields of its attention.
+        """
         return DecoderLayer(
             attention_norm=self.norm("attention_norm", self.hidden_size, index),
             attention=self.attention(index, turning, **changes),
             feed_forward_norm=self.norm("feed_forward_norm", self.hidden_size, index),
-            feed_forward=self.feed_forward(index),
+            feed_forward=network or self.feed_forward(index),
         )
 
     def decoder(

@@ -1,6 +1,7 @@
 """A model's tensors by their role, each checked for its shape and none overlooked."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,21 @@ class Weights:
     ) -> Matrix:
         """The matrix of this role, ``(rows, columns)``, as it lies in the file."""
         return Matrix(self._take(self._name(role, layer), (rows, columns)), row_order, bias)
+
+    def experts(
+        self, role: str, num_experts: int, rows: int, columns: int, layer: int
+    ) -> list[Matrix]:
+        """The matrices of this role, ``(rows, columns)`` each, one an expert.
+
+        They lie under a name each, or where the name has no place for a number, in one tensor.
+        """
+        name = self._names[role][1 if self._source.is_gguf else 0]
+        if "{expert}" in name:
+            names = [name.format(layer=layer, expert=expert) for expert in range(num_experts)]
+            return [Matrix(self._take(name, (rows, columns))) for name in names]
+        stacked = self._take(name.format(layer=layer), (num_experts, rows, columns))
+        flat = Matrix(replace(stacked, shape=(num_experts * rows, columns)))
+        return flat.split([rows] * num_experts)
 
     def transposed_matrix(
         self, role: str, rows: int, columns: int, layer: int, bias: FloatVector | None

@@ -27,6 +27,7 @@ from kvikk.backends.cpu.jit import (
     forget_own_kernels,
 )
 from kvikk.backends.cpu.layout import WeightLayout
+from kvikk.backends.cpu.mixture import run_mixture
 from kvikk.backends.cpu.multiply_plain import multiply_plain
 from kvikk.backends.cpu.multiply_vectors import multiply_vectors
 from kvikk.backends.cpu.packing import (
@@ -56,6 +57,7 @@ class Kernels:
     values: dict[RowTile, int]
     join: dict[RowTile, int]
     store_codes: dict[RowTile, int]
+    mixture: int  # 0 where there are no experts
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,7 @@ def _fetch_or_compile(
     decoder: Decoder, weights: WeightLayout, kv_dtype: str, path: str, progress: CompileProgress
 ) -> Kernels:
     forms = forms_of(path)
-    phases = [product for phase in weights.products() for product in phase]
-    products = dict.fromkeys(product.product for product in phases)
+    products = dict.fromkeys(product.product for product in weights.all_products())
     tiles: dict[RowTile, None] = {}
     # Stored by a kernel of their own; one for the rows of a narrow tile serves a wide one too.
     coded: dict[RowTile, None] = {}
@@ -126,7 +127,7 @@ def _fetch_or_compile(
         tiles |= dict.fromkeys((wide, narrow))
         coded |= dict.fromkeys((narrow,) if narrow.is_coded else ())
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total = 4 + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
+    total = 4 + bool(weights.mixtures) + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
     done = 0
 
     def announce(name: str) -> None:
@@ -165,6 +166,7 @@ def _fetch_or_compile(
                 tile: compiled(f"stores, {tile}", store_codes, CompileTime(tile), *integers[:5])
                 for tile in coded
             },
+            mixture=(compiled("experts", run_mixture, *integers[:6]) if weights.mixtures else 0),
         )
         for dense in is_dense:
             announce("packing")

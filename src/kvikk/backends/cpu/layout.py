@@ -21,6 +21,7 @@ from kvikk.models.decoder import (
     FeedForward,
     FloatVector,
     Matrix,
+    Mixture,
     Norm,
 )
 
@@ -83,13 +84,28 @@ class PlacedProduct:
 
 
 @dataclass(frozen=True)
+class ExpertProducts:
+    """The products of a layer's experts, which are all alike: one place after another."""
+
+    gate_up: tuple[PlacedProduct, ...]  # an expert
+    down: tuple[PlacedProduct, ...]
+
+    def __iter__(self) -> Iterator[tuple[PlacedProduct, ...]]:
+        return iter((self.gate_up, self.down))
+
+
+@dataclass(frozen=True)
 class LayerProducts:
-    """A layer's four phases of products, each sharing its inputs."""
+    """A layer's four phases of products, each sharing its inputs.
+
+    With ``experts`` the third phase is the router, and there is no fourth.
+    """
 
     query_key_value: tuple[PlacedProduct, ...]
     attention_output: tuple[PlacedProduct, ...]
     gate_up: tuple[PlacedProduct, ...]
     down: tuple[PlacedProduct, ...]
+    experts: ExpertProducts | None = None
 
     def __iter__(self) -> Iterator[tuple[PlacedProduct, ...]]:
         return iter((self.query_key_value, self.attention_output, self.gate_up, self.down))
@@ -133,6 +149,19 @@ class WeightLayout:
             yield from layer
         yield (self.head,)
 
+    @property
+    def mixtures(self) -> tuple[ExpertProducts, ...]:
+        """The experts' products of the layers that have some."""
+        return tuple(layer.experts for layer in self.layers if layer.experts is not None)
+
+    def all_products(self) -> Iterator[PlacedProduct]:
+        """Every product, the experts' too."""
+        for phase in self.products():
+            yield from phase
+        for experts in self.mixtures:
+            for products in experts:
+                yield from products
+
     def norm_address(self, norm: Norm | None) -> int:
         """Where a norm's weights lie, then its bias; 0 where there is no norm."""
         return 0 if norm is None else self._vector_address(norm)
@@ -149,9 +178,8 @@ class WeightLayout:
     def fill(self) -> None:
         """Take the memory and lay everything out."""
         self.region.allocate()
-        for phase in self.products():
-            for product in phase:
-                product.fill(self.region)
+        for product in self.all_products():
+            product.fill(self.region)
         if self.embedding is not self.head:
             self.embedding.fill(self.region)
         for vector in self._vectors.values():
@@ -164,12 +192,27 @@ class WeightLayout:
     def _layer(self, layer: DecoderLayer) -> LayerProducts:
         attention, network = layer.attention, layer.feed_forward
         _check_attention(attention)
+        query_key_value = self._stack((attention.query, attention.key, attention.value))
+        output = self._stack((attention.output,))
+        if isinstance(network, Mixture):
+            router = self._stack((network.router,))
+            return LayerProducts(query_key_value, output, router, (), self._experts(network))
         return LayerProducts(
-            self._stack((attention.query, attention.key, attention.value)),
-            self._stack((attention.output,)),
-            self._gate_up(network),
-            self._stack((network.down,)),
+            query_key_value, output, self._gate_up(network), self._stack((network.down,))
         )
+
+    def _experts(self, mixture: Mixture) -> ExpertProducts:
+        gate_ups = [self._gate_up(expert) for expert in mixture.experts]
+        downs = [self._stack((expert.down,)) for expert in mixture.experts]
+        kinds = {tuple(one.product for one in products) for products in gate_ups}
+        if len(kinds) > 1 or len({down.product for (down,) in downs}) > 1:
+            raise ModelError("the CPU backend runs experts that are all of the same tensor types")
+        if any(len(products) > 1 or not products[0].product.activation for products in gate_ups):
+            raise ModelError(
+                "the CPU backend runs experts whose gate and up are of one tensor type, without "
+                f"biases, with one of the activations {', '.join(_PRODUCTS_ACTIVATIONS)}"
+            )
+        return ExpertProducts(tuple(one for (one,) in gate_ups), tuple(one for (one,) in downs))
 
     def _stack(self, matrices: Sequence[Matrix]) -> tuple[PlacedProduct, ...]:
         """Matrices with the same inputs: neighbours of one tile format become one product."""
@@ -223,7 +266,7 @@ class WeightLayout:
             (attention.query, attention.key, attention.value),
             (attention.output,),
             feed_forward_inputs(network),
-            (network.down,),
+            () if isinstance(network, Mixture) else (network.down,),
         ):
             if _have_bias(matrices):
                 self._place_vector(
@@ -261,8 +304,10 @@ class _Vector:
             offset += 4 * padded(len(part), TILE_COLUMNS)
 
 
-def feed_forward_inputs(network: FeedForward) -> tuple[Matrix, ...]:
-    """The matrices that a feed-forward network's inputs are multiplied by."""
+def feed_forward_inputs(network: FeedForward | Mixture) -> tuple[Matrix, ...]:
+    """The matrices that a feed-forward network's inputs are multiplied by; a mixture's router."""
+    if isinstance(network, Mixture):
+        return (network.router,)
     return (network.up,) if network.gate is None else (network.gate, network.up)
 
 

@@ -84,6 +84,12 @@ def uint32s(address, count):
 
 
 @inner
+def records(address, count, kind):
+    """``count`` records at ``address``, of the record type ``kind``."""
+    return carray(_pointer(address), count, kind)
+
+
+@inner
 def int32s(address, count):
     """``count`` int32 at ``address``."""
     return carray(_pointer(address), count, np.int32)

@@ -33,11 +33,22 @@ LAYER = _record(
     " wide_rows wide_scores wide_values wide_join"
     " narrow_rows narrow_scores narrow_values narrow_join"
     " keys block_bytes head_bytes value_offset sub_block_bytes sub_blocks bfloats store_codes"
+    " run_mixture mixture mixture_rows"
     " rotations rotation_bytes rotated"
     " feed_forward_size up_projections activation",
     "score_scale score_cap",
 )
 ACTIVATED, SILU, GELU_TANH, GELU = range(4)
+
+# A layer's mixture of experts: a job and a phase for all experts' gates and ups, and for their
+# downs; an expert's weights lie so many bytes behind those of the one before. The other fields are
+# buffers, the same for all layers: see ``mixture``.
+MIXTURE = _record(
+    "num_experts num_used is_renormalised"
+    " gate_up_job gate_up_phase gate_up_bytes gate_up_counter"
+    " down_job down_phase down_bytes down_counter"
+    " rows chosen shares starts active members places integers scales dense outputs"
+)
 
 # One cache group. ``items`` is where its attention work is listed, ``members`` the tokens of items:
 # all tokens in order, then those that share an item though they are no neighbours.

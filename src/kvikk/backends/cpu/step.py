@@ -26,7 +26,7 @@ from kvikk.backends.cpu.attention_rows import (
 )
 from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
-from kvikk.backends.cpu.raw import clear_words, float32s, int32s, int64s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     ATTENTION_OUTPUT,
@@ -55,6 +55,7 @@ from kvikk.backends.cpu.rows import (
 from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wait_for_all
 
 _multiply = pointer_call(9, num_facts=1)
+_run_mixture = pointer_call(6)
 # Counters lie a cache line apart.
 COUNTER_BYTES = 64
 
@@ -261,6 +262,9 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     # The rows of a phase are all tokens, and after the last layer's attention those with logits.
     num_rows, before_few = num_tokens, PHASES_PER_LAYER * (model.num_layers - 1)
     for number in range(PHASES_PER_LAYER * model.num_layers + 1):
+        index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
+        if kind == DOWN and layers[index].mixture != 0:
+            continue  # the experts have their own
         phase = phases[number]
         is_few = number > before_few
         if is_few:
@@ -269,6 +273,9 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         for row_number in range(first, end):
             token = np.int64(logits_rows[row_number]) if is_few else row_number
             inputs = _inputs(model, layers, groups, number, row_number, token, hidden, row, scratch)
+            if kind == GATE_UP and layers[index].mixture != 0 and (not alone or thread == 0):
+                rows, width = layers[index].mixture_rows, model.hidden_width
+                copy_words(inputs, rows + row_number * width * 4, width)
             put_inputs(
                 model, phase, inputs, phase.width, row_number, num_rows, integers, scales, dense
             )
@@ -279,8 +286,19 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
 
-        if number % PHASES_PER_LAYER == QUERY_KEY_VALUE and number <= before_few:
-            index = number // PHASES_PER_LAYER
+        if kind == GATE_UP and layers[index].mixture != 0:
+            arrivals = _run_mixture(
+                layers[index].run_mixture,
+                (
+                    model_table.ctypes.data,
+                    layers[index].mixture,
+                    num_rows,
+                    thread,
+                    num_threads,
+                    arrivals,
+                ),
+            )
+        if kind == QUERY_KEY_VALUE and number <= before_few:
             layer = layers[index]
             group = groups[layer.group]
             _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch)

@@ -23,6 +23,7 @@ from kvikk.backends.cpu.layout import (
     padded,
 )
 from kvikk.backends.cpu.memory import Region
+from kvikk.backends.cpu.mixture_tables import MixtureTables
 from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
 from kvikk.backends.cpu.records import (
     ACTIVATED,
@@ -44,7 +45,7 @@ from kvikk.backends.cpu.records import (
 from kvikk.backends.cpu.step import COUNTER_BYTES
 from kvikk.backends.cpu.threads import MEETING_BYTES
 from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
-from kvikk.models.decoder import Decoder, DecoderLayer, Rotation
+from kvikk.models.decoder import Decoder, DecoderLayer, Mixture, Rotation
 
 Table = NDArray[np.void]
 _ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH, "gelu": GELU}
@@ -78,7 +79,9 @@ def _widths(decoder: Decoder) -> Widths:
         hidden=padded(decoder.hidden_size, 32),
         queries=max(a.num_heads * a.head_dim for a in attentions),
         projections=max((a.num_heads + 2 * a.num_kv_heads) * a.head_dim for a in attentions),
-        feed_forward=max(padded(layer.feed_forward.up.rows, 32) for layer in decoder.layers),
+        feed_forward=max(
+            padded(feed_forward_inputs(layer.feed_forward)[0].rows, 32) for layer in decoder.layers
+        ),
     )
 
 
@@ -148,7 +151,8 @@ class Workspace:
         for index in range(len(plan.groups)):
             self._place(f"items {index}", items * ITEM_FIELDS * 8)
             self._place(f"members {index}", 2 * tokens * 8)
-        self._num_counters = self._num_jobs + len(decoder.layers)
+        self._mixtures = MixtureTables(decoder, self._weights, plan, self._place)
+        self._num_counters = self._num_jobs + self._mixtures.num_counters + len(decoder.layers)
         self._place("counters", self._num_counters * COUNTER_BYTES)
         self._place("meeting", MEETING_BYTES)
         for index, rotation in enumerate(self._rotations):
@@ -179,6 +183,8 @@ class Workspace:
         """Take the memory and fill the tables."""
         self.region.allocate()
         jobs, phases = self._jobs(kernels)
+        counters = self._address("counters") + self._num_jobs * COUNTER_BYTES
+        self._mixtures.connect(self._address, counters, kernels, self._num_threads)
         return Tables(
             self._model(kernels),
             self._layers(blocks, kernels),
@@ -200,9 +206,7 @@ class Workspace:
 
     def _reads_dense_inputs(self) -> bool:
         return any(
-            isinstance(product.product.tile, DenseTile)
-            for phase in self._weights.products()
-            for product in phase
+            isinstance(product.product.tile, DenseTile) for product in self._weights.all_products()
         )
 
     def _place(self, name: str, num_bytes: int) -> None:
@@ -319,6 +323,11 @@ class Workspace:
 
             if attention.rotation is not None:
                 self._fill_rotation(row, attention.rotation)
+            if isinstance(network, Mixture):
+                row["mixture"] = self._mixtures.address(number)
+                row["mixture_rows"] = self._address("expert_rows")
+                row["run_mixture"] = kernels.mixture
+                continue
             row["feed_forward_size"] = padded(network.up.rows, 32)
             products = self._weights.layers[number]
             if products.gate_up_are_separate:
@@ -345,7 +354,7 @@ class Workspace:
         row["projection_bias"] = bias(attention.query, attention.key, attention.value)
         row["output_bias"] = bias(attention.output)
         row["feed_forward_bias"] = bias(*feed_forward_inputs(network))
-        row["down_bias"] = bias(network.down)
+        row["down_bias"] = 0 if isinstance(network, Mixture) else bias(network.down)
 
     def _fill_rotation(self, row: np.void, rotation: Rotation) -> None:
         index = next(i for i, other in enumerate(self._rotations) if _same(rotation, other))

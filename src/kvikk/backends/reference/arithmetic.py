@@ -63,6 +63,13 @@ def capped(x: Floats, cap: float | None) -> Floats:
     return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
+def softmax(x: Floats) -> Floats:
+    """Along the last axis: what is positive and adds up to 1."""
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
 def attend(
     queries: Floats,
     keys: Floats,

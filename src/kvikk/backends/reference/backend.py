@@ -20,10 +20,11 @@ from kvikk.backends.reference.arithmetic import (
     capped,
     normed,
     rotate,
+    softmax,
 )
 from kvikk.backends.reference.blocks import Blocks
 from kvikk.backends.reference.lookback import Lookback, Places, lookbacks, write_places
-from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix, Norm
+from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix, Mixture, Norm
 
 _FLOAT_BYTES = 4
 
@@ -47,7 +48,9 @@ class ReferenceBackend:
         """Float32 weights; attention scores of one sequence are the largest scratch array."""
         elements = sum(matrix.rows * matrix.columns for matrix in _matrices(decoder))
         num_heads = max(layer.attention.num_heads for layer in decoder.layers)
-        widest = max(layer.feed_forward.up.rows for layer in decoder.layers)
+        widest = max(
+            network.up.rows for layer in decoder.layers for network in _networks(layer.feed_forward)
+        )
         # Beside each head's scores: the mask, and what it is made of.
         scores = (num_heads + 3) * plan.max_batch_tokens * plan.max_context_tokens
         activations = plan.max_batch_tokens * (3 * widest + 8 * decoder.hidden_size)
@@ -165,12 +168,29 @@ class ReferenceBackend:
             return self._norm(projected, norm).reshape(len(x), -1, head_dim)
         return self._norm(projected.reshape(len(x), -1, head_dim), norm)
 
-    def _feed_forward(self, network: FeedForward, x: Floats) -> Floats:
+    def _feed_forward(self, network: FeedForward | Mixture, x: Floats) -> Floats:
+        if isinstance(network, Mixture):
+            return self._mixture(network, x)
         up = self._apply(network.up, x)
         if network.gate is None:
             return self._apply(network.down, activate(up, network.activation))
         gate = activate(self._apply(network.gate, x), network.activation)
         return self._apply(network.down, gate * up)
+
+    def _mixture(self, mixture: Mixture, x: Floats) -> Floats:
+        shares = softmax(self._apply(mixture.router, x))
+        # A stable sort has the lower number first among equals.
+        used = np.argsort(-shares, axis=-1, kind="stable")[:, : mixture.num_used]
+        kept = np.zeros_like(shares)
+        np.put_along_axis(kept, used, np.take_along_axis(shares, used, axis=-1), axis=-1)
+        if mixture.is_renormalised:
+            kept /= kept.sum(axis=-1, keepdims=True)
+        mixed = np.zeros_like(x)
+        for expert, share in zip(mixture.experts, kept.T, strict=True):
+            rows = np.flatnonzero(share)
+            if len(rows):
+                mixed[rows] += share[rows, None] * self._feed_forward(expert, x[rows])
+        return mixed
 
     def _norm(self, x: Floats, norm: Norm | None) -> Floats:
         return x if norm is None else normed(x, norm, self._decoder.norm_epsilon)
@@ -185,8 +205,16 @@ def _matrices(decoder: Decoder) -> Iterator[Matrix]:
     """Every matrix that is multiplied by; the embedding is only looked up."""
     yield decoder.head
     for layer in decoder.layers:
-        attention, network = layer.attention, layer.feed_forward
+        attention = layer.attention
         yield from (attention.query, attention.key, attention.value, attention.output)
-        yield from (network.up, network.down)
-        if network.gate is not None:
-            yield network.gate
+        if isinstance(layer.feed_forward, Mixture):
+            yield layer.feed_forward.router
+        for network in _networks(layer.feed_forward):
+            yield from (network.up, network.down)
+            if network.gate is not None:
+                yield network.gate
+
+
+def _networks(network: FeedForward | Mixture) -> tuple[FeedForward, ...]:
+    """The experts, or the one there is."""
+    return network.experts if isinstance(network, Mixture) else (network,)
