@@ -1,7 +1,7 @@
 """A provider's cache imagined over a log: what it would have read, by the dated rules of pricing.
 
 Where no rules are known it is taken to behave like most: markers count where there are any, whole
-prefixes where there are none, and nothing expires. Findings then say that this was assumed.
+prefixes where there are none, as on a server of one's own, and nothing expires.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ from kvikk.pricing.registry import find
 from kvikk.pricing.unknown import Unknown
 
 _FOREVER = Lifetime(float("inf"))
-_PREFIXES = Caching(Steps(1), 1, {"": _FOREVER})
+_PREFIXES = Caching(Steps(64), 1, {"": _FOREVER})
 _MARKERS = Caching(Breakpoints(), 1024, {"5m": _FOREVER, "1h": _FOREVER}, bills_writes=True)
-# Servers of one's own keep whole blocks of keys and values; 16 tokens are vLLM's default.
-_SELF_HOSTED = Caching(Steps(16), 1, {"": _FOREVER})
 # A day in 2001: earlier times are no dates but seconds of a test.
 _FIRST_DATE_S = 1e9
 # Without a time of its own a response is taken to begin so much later.
 _FIRST_BYTE_AFTER_S = 1.0
+# No model takes more: what is longer is not looked at between its pieces.
+_LONGEST_CONTEXT_TOKENS = 2_000_000
 
 _NAMES = {
     "$.reasoning_effort": "reasoning_effort",
@@ -148,7 +148,7 @@ def provider_prompt(
         parameters=named,
         explicit=options.get("mode") == "explicit",
         lifetime=str(options.get("ttl") or body.get("prompt_cache_retention") or ""),
-        digest_at=_Digests(prompt),
+        digest_at=_Digests(prompt) if prompt.num_tokens <= _LONGEST_CONTEXT_TOKENS else None,
     )
 
 
@@ -189,7 +189,7 @@ def _find(provider: str, model: str, on: date | None, marked: bool) -> Rules:
     except ModelError:
         found = Unknown("")
     if isinstance(found, Unknown):
-        assumed = _SELF_HOSTED if own else _MARKERS if marked else _PREFIXES
+        assumed = _MARKERS if marked and not own else _PREFIXES
         return Rules(f"{name} {marked}", assumed, None, known=own)
     if isinstance(found.caching, Unknown):
         assumed = _MARKERS if marked else _PREFIXES

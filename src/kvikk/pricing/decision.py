@@ -93,8 +93,14 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     for span in spans:
         if not span.num_tokens:
             continue
-        if result and replace(result[-1], stop=span.stop) == replace(span, start=result[-1].start):
-            result[-1] = replace(result[-1], stop=span.stop)
+        last = result[-1] if result else None
+        if last is not None and (last.kind, last.reason, last.lifetime, last.detail) == (
+            span.kind,
+            span.reason,
+            span.lifetime,
+            span.detail,
+        ):
+            result[-1] = replace(last, stop=span.stop)
         else:
             result.append(span)
     return tuple(result)
