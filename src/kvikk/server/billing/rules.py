@@ -50,5 +50,15 @@ def load_rules(
     caching = found if isinstance(found, Unknown) else found.caching
     if isinstance(found, Unknown) or isinstance(caching, Unknown):
         assert isinstance(caching, Unknown)
-        raise ModelError(f"{caching.why}; known are {', '.join(known_names(own))}")
+        raise ModelError(f"{caching.why}; {_known(name, own)}")
     return ServedRules(found.name, caching, found.prices, found.sources, found.notes)
+
+
+def _known(name: str, own: Rows) -> str:
+    """What there is in place of a name: of its provider, or which providers there are."""
+    names = known_names(own)
+    provider = name.partition(":")[0]
+    of_provider = [one for one in names if one.startswith(f"{provider}:")]
+    if of_provider:
+        return f"known are {', '.join(of_provider)}"
+    return f"known providers are {', '.join(dict.fromkeys(one.partition(':')[0] for one in names))}"
