@@ -21,6 +21,7 @@ from kvikk.cli.route import route
 from kvikk.cli.serve import serve
 from kvikk.cli.size import size
 from kvikk.cli.top import top
+from kvikk.cli.watch import watch
 from kvikk.cli.why import why
 from kvikk.errors import KvikkError
 
@@ -49,7 +50,7 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, route, replay, generate, chat, why, top, audit):
+for _verb in (size, serve, route, replay, watch, generate, chat, why, top, audit):
     app.command()(_verb)
 app.add_typer(probe)
 app.add_typer(bench)

@@ -40,6 +40,10 @@ class PrefixIndex:
         """The mask of who holds this block."""
         return self._masks.get(key, 0)
 
+    def num_shared(self) -> int:
+        """How many blocks more than one replica holds. O(blocks)."""
+        return sum(mask & (mask - 1) > 0 for mask in self._masks.values())
+
     def hit_blocks(self, keys: Sequence[Key], num_slots: int) -> list[int]:
         """For each slot, how many of a prompt's leading blocks that replica holds.
 

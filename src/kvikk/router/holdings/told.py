@@ -6,6 +6,7 @@ media, in two groups of layers) and is gone when the last copy is.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from kvikk.wire.kv_events import BlockHash, KvBatch, KvCleared, KvEvent, KvRemov
 RootKey = Callable[[int, str, str], bytes]
 """The root of prompts: block size, adapter, and what else the first block depends on (a salt)."""
 
+# Of what was removed so much is remembered, to know it again.
+_REMEMBERED_BLOCKS = 1 << 17
+
 _Copy = tuple[str | None, int | None]
 
 
@@ -27,7 +31,11 @@ class _Block:
 
 
 class Told:
-    """The blocks of one replica. ``max_blocks`` bounds memory; an engine has fewer."""
+    """The blocks of one replica. ``max_blocks`` bounds memory; an engine has fewer.
+
+    Of the ``stored_blocks``, ``again_blocks`` had been there before and were removed, and
+    ``scattered_blocks`` were on another replica at that moment.
+    """
 
     def __init__(
         self, slot: int, index: PrefixIndex, root: RootKey, max_blocks: int = 1 << 22
@@ -36,12 +44,15 @@ class Told:
         self.adapters: set[str] = set()
         self.stored_blocks = 0
         self.removed_blocks = 0
+        self.again_blocks = 0
+        self.scattered_blocks = 0
         self.unknown_parents = 0
         self._slot = slot
         self._index = index
         self._root = root
         self._max_blocks = max_blocks
         self._blocks: dict[BlockHash, _Block] = {}
+        self._removed_keys: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -97,6 +108,11 @@ class Told:
             parent = block.key
             if number + 1 < len(event.block_hashes) and extra[number + 1]:
                 parent = _with(parent, extra[number + 1])
+        self.scattered_blocks += sum(self._index.holders(key) > 0 for key in keys)
+        for key in keys:
+            if key in self._removed_keys:
+                del self._removed_keys[key]
+                self.again_blocks += 1
         self._index.add(self._slot, keys)
 
     def _parent(self, event: KvStored, extra: list[Any]) -> bytes | None:
@@ -124,6 +140,9 @@ class Told:
                 del self._blocks[name]
                 keys.append(block.key)
         self.removed_blocks += len(keys)
+        self._removed_keys.update(dict.fromkeys(keys))
+        while len(self._removed_keys) > _REMEMBERED_BLOCKS:
+            self._removed_keys.popitem(last=False)
         self._index.remove(self._slot, keys)
 
 

@@ -9,17 +9,17 @@ Every prompt token of every answer has one cause:
 * ``new``: never seen, as far as the books remember.
 
 Beside that three oracles run on the same prompts: one cache that forgets nothing, one cache of all
-replicas' memory, and caches like the replicas' with perfect placement, where a session stays where
-it began and a new one begins where there is room, or where what must go has been idle longest.
+replicas' memory, and caches like the replicas' with perfect placement.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kvikk.cache.eviction.base import leading_blocks
 from kvikk.cache.eviction.lru import Lru
+from kvikk.router.placement.perfect import Placed
 
 Cause = Literal[
     "hit", "elsewhere_load", "elsewhere_failover", "elsewhere_ignorance", "evicted", "new"
@@ -36,7 +36,6 @@ ORACLES = ("infinite", "one_cache", "perfect_placement")
 
 # What an infinite cache may take up here: some 50 MB.
 _MOST_BLOCKS = 1 << 18
-_MOST_SESSIONS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +66,14 @@ class FleetBooks:
         self.prompt_tokens = 0
         self._infinite = Lru(_MOST_BLOCKS)
         self._one = Lru(_MOST_BLOCKS)
-        self._placed: dict[str, Lru] = {}
-        self._last_use: dict[str, dict[Hashable, int]] = {}
-        self._homes: OrderedDict[bytes, str] = OrderedDict()
-        self._turn = 0
+        self._placed = (Placed("beside"), Placed("apart"))
 
     def fleet(self, capacity_blocks: dict[str, int]) -> None:
         """These replicas there are, with so much memory each."""
         bounded = {name: min(blocks, _MOST_BLOCKS) for name, blocks in capacity_blocks.items()}
         self._one.resize(max(1, min(sum(bounded.values()), _MOST_BLOCKS)))
-        for name in self._placed.keys() - bounded.keys():
-            del self._placed[name], self._last_use[name]
-        for name, blocks in bounded.items():
-            if name in self._placed:
-                for key in self._placed[name].resize(max(1, blocks)):
-                    self._last_use[name].pop(key, None)
-            else:
-                self._placed[name] = Lru(max(1, blocks))
-                self._last_use[name] = {}
+        for placed in self._placed:
+            placed.fleet(bounded)
 
     def note(self, answer: Answer) -> Counter[Cause]:
         """Account for one answer; returns its tokens by cause, which add up to its prompt."""
@@ -116,33 +105,10 @@ class FleetBooks:
         return hit
 
     def _place(self, answer: Answer) -> None:
-        if not self._placed:
-            return
-        self._turn += 1
-        home = self._homes.pop(answer.session, None) if answer.session else None
-        if home not in self._placed:
-            home = min(self._placed, key=lambda name: self._cost(name, answer.keys))
-        assert home is not None
-        if answer.session:
-            self._homes[answer.session] = home
-            if len(self._homes) > _MOST_SESSIONS:
-                self._homes.popitem(last=False)
-        cache, last_use = self._placed[home], self._last_use[home]
-        self.oracle_tokens["perfect_placement"] += max(
-            _tokens(answer, leading_blocks(cache, answer.keys)), answer.hit_tokens
-        )
-        last_use.update(dict.fromkeys(answer.keys, self._turn))
-        for key in cache.use(answer.keys):
-            last_use.pop(key, None)
-
-    def _cost(self, name: str, keys: Sequence[bytes]) -> tuple[int, int]:
-        """When the last block was used that these would drive out; then how many are new there."""
-        cache = self._placed[name]
-        new = len(keys) - leading_blocks(cache, keys)
-        last = -1
-        for key in cache.oldest(len(cache) + new - cache.capacity):
-            last = self._last_use[name].get(key, -1)
-        return last, new
+        for placed in self._placed:
+            found = _tokens(answer, placed.use(answer.session, answer.keys))
+            placed.tokens += max(found, answer.hit_tokens)
+        self.oracle_tokens["perfect_placement"] = max(one.tokens for one in self._placed)
 
 
 def _tokens(answer: Answer, blocks: int) -> int:
