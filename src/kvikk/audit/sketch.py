@@ -15,18 +15,18 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 def sketch(text: str) -> frozenset[int]:
     """The smallest numbers of ``text``; none for one that is shorter than two runs."""
-    data = np.frombuffer(text.encode("utf-8", "surrogatepass")[:_MOST_BYTES], dtype=np.uint8)
+    data = text[:_MOST_BYTES].encode("utf-8", "surrogatepass")
     if len(data) < 2 * _RUN_BYTES:
         return frozenset()
-    eights = np.lib.stride_tricks.sliding_window_view(data, 8)
-    halves = np.ascontiguousarray(eights).view("<u8").ravel()
+    # Eight bytes as one number, at every byte.
+    halves = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,)).copy()
     runs = halves[:-8] * _MULTIPLIER ^ halves[8:]
     runs *= _MULTIPLIER
     runs ^= runs >> np.uint64(29)
     runs *= _MULTIPLIER
     if len(runs) > _KEPT:
         runs = np.partition(runs, _KEPT)[:_KEPT]
-    return frozenset(int(run) for run in runs)
+    return frozenset(runs.tolist())
 
 
 def likeness(one: frozenset[int], other: frozenset[int]) -> float:

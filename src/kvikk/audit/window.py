@@ -8,6 +8,7 @@ the newest few requests only, so a text that thousands share costs no more than 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from heapq import nlargest
 
 from kvikk.audit.exchange import Exchange
 from kvikk.audit.prompt import Piece, Prompt, Slot
@@ -16,8 +17,9 @@ from kvikk.audit.sketch import likeness
 _MOST_REQUESTS = 4096
 _MOST_BYTES = 256 << 20
 _NEWEST = 8
-_MOST_CANDIDATES = 24
+_MOST_CANDIDATES = 16
 _LEAST_WEIGHT = 8.0
+_HEAVIEST = 16
 _LEAST_LIKENESS = 0.2
 
 
@@ -67,7 +69,7 @@ class Window:
     def __init__(self, most_requests: int = _MOST_REQUESTS, most_bytes: int = _MOST_BYTES) -> None:
         self._most_requests = most_requests
         self._most_bytes = most_bytes
-        self._requests: deque[Earlier] = deque()
+        self._requests: deque[tuple[Earlier, list[Hashable]]] = deque()
         self._index: dict[Hashable, deque[Earlier]] = {}
         self._pieces: dict[bytes, tuple[Piece, int]] = {}
         self._bytes = 0
@@ -87,11 +89,11 @@ class Window:
 
     def add(self, earlier: Earlier) -> list[Earlier]:
         """Remember one; returns those that had to go."""
-        self._requests.append(earlier)
-        for key in _keys(earlier.prompt):
-            held = self._index.setdefault(key, deque(maxlen=_NEWEST))
-            if not held or held[-1] is not earlier:
-                held.append(earlier)
+        keys = [*_chain_keys(earlier.prompt), *_piece_keys(earlier.prompt)]
+        keys += self._sketch_keys(earlier.prompt)  # others have led to it since it was new
+        for key in keys:
+            self._index.setdefault(key, deque(maxlen=_NEWEST)).append(earlier)
+        self._requests.append((earlier, keys))
         for slot in earlier.prompt.slots:
             piece, users = self._pieces.get(slot.piece.digest, (slot.piece, 0))
             self._pieces[slot.piece.digest] = (piece, users + 1)
@@ -106,7 +108,7 @@ class Window:
     def siblings(self, exchange: Exchange, prompt: Prompt) -> list[Sibling]:
         """Earlier requests of the same API that share text, most text first, newest first."""
         found: dict[int, Sibling] = {}
-        for earlier in self._candidates(prompt):
+        for earlier in self._candidates(exchange, prompt):
             if earlier.exchange.seen_api == exchange.seen_api and id(earlier) not in found:
                 weight = _shared_weight(prompt, earlier.prompt)
                 if weight > 0.0:
@@ -116,31 +118,42 @@ class Window:
             key=lambda one: (-one.shared_weight, -one.earlier.exchange.index),
         )
 
-    def _candidates(self, prompt: Prompt) -> Iterator[Earlier]:
-        given = 0
+    def _candidates(self, exchange: Exchange, prompt: Prompt) -> Iterator[Earlier]:
+        """Those with the longest common beginning; others only if it is not all of one of them."""
+        whole = False
+        for key in _chain_keys(prompt):
+            if (held := self._index.get(key)) is not None:
+                yield from reversed(held)
+                whole = any(
+                    earlier.prompt.chain[-1] == key and _is_alike(earlier.exchange, exchange)
+                    for earlier in held
+                )
+                break
+        if whole:
+            return
         seen: set[int] = set()
-        for ways in (_chain_keys(prompt), _piece_keys(prompt), self._sketch_keys(prompt)):
-            for key in ways:
-                for earlier in reversed(self._index.get(key, ())):
-                    if id(earlier) not in seen:
-                        seen.add(id(earlier))
-                        given += 1
-                        yield earlier
-                if given >= _MOST_CANDIDATES:
-                    break
-            given = min(given, _MOST_CANDIDATES - _NEWEST)
+        for key in (*_piece_keys(prompt), *self._sketch_keys(prompt)):
+            held = self._index.get(key)
+            fresh = [one for one in reversed(held or ()) if id(one) not in seen]
+            seen.update(map(id, fresh))
+            yield from fresh
+            if len(seen) >= _MOST_CANDIDATES:
+                return
 
-    def _sketch_keys(self, prompt: Prompt) -> Iterator[Hashable]:
+    def _sketch_keys(self, prompt: Prompt) -> list[Hashable]:
         """Of pieces that are not remembered as they are."""
-        for slot in prompt.slots:
-            if slot.piece.digest not in self._pieces:
-                yield from (("sketch", number) for number in slot.piece.sketch)
+        return [
+            number
+            for slot in prompt.slots
+            if slot.piece.digest not in self._pieces
+            for number in slot.piece.sketch
+        ]
 
     def _forget(self) -> Earlier:
-        oldest = self._requests.popleft()
-        for key in _keys(oldest.prompt):
+        oldest, keys = self._requests.popleft()
+        for key in keys:
             held = self._index.get(key)
-            if held is not None and held and held[0] is oldest:
+            if held and held[0] is oldest:
                 held.popleft()
                 if not held:
                     del self._index[key]
@@ -154,24 +167,24 @@ class Window:
         return oldest
 
 
-def _keys(prompt: Prompt) -> Iterator[Hashable]:
-    yield from _chain_keys(prompt)
-    yield from _piece_keys(prompt)
-    for slot in prompt.slots:
-        yield from (("sketch", number) for number in slot.piece.sketch)
-
-
 def _chain_keys(prompt: Prompt) -> Iterator[Hashable]:
     """The longest beginning first."""
     yield from reversed(prompt.chain)
 
 
-def _piece_keys(prompt: Prompt) -> Iterator[Hashable]:
+def _piece_keys(prompt: Prompt) -> list[Hashable]:
     """The heaviest piece first: the fewest others have it by chance."""
-    heavy = [slot.piece for slot in prompt.slots if slot.piece.weight >= _LEAST_WEIGHT]
-    yield from (
-        ("piece", piece.digest) for piece in sorted(heavy, key=lambda one: -one.weight)[:32]
-    )
+    heavy = (slot.piece for slot in prompt.slots if slot.piece.weight >= _LEAST_WEIGHT)
+    return [("piece", piece.digest) for piece in nlargest(_HEAVIEST, heavy, key=_weight)]
+
+
+def _is_alike(one: Exchange, other: Exchange) -> bool:
+    """Whether one might read what the other wrote, for all that is no text."""
+    return (one.model, one.account, one.host) == (other.model, other.account, other.host)
+
+
+def _weight(piece: Piece) -> float:
+    return piece.weight
 
 
 def _shared_weight(prompt: Prompt, other: Prompt) -> float:
@@ -189,7 +202,8 @@ def _shared_weight(prompt: Prompt, other: Prompt) -> float:
             for slot in other.slots
             if slot.piece.digest not in ours and slot.piece.weight >= _LEAST_WEIGHT
         ]
-        for piece in changed:
+        rest = nlargest(_HEAVIEST, rest, key=_weight)
+        for piece in nlargest(_HEAVIEST // 2, changed, key=_weight):
             shared += piece.weight * _best_likeness(piece, rest)
     return shared
 
