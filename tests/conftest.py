@@ -1,11 +1,13 @@
 """Fixtures that several rooms use: the real models, and who else can read them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.text.tokenizer import Tokenizer, load_tokenizer
+from tests.tiny_model import write_tiny_model
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +18,14 @@ def smollm2_source() -> ModelSource:
 @pytest.fixture(scope="session")
 def gemma3_source() -> ModelSource:
     return resolve("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(smollm2_source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that speaks as SmolLM2 reads, and says nonsense, fast."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    write_tiny_model(smollm2_source.path, path)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -138,6 +138,8 @@ def routing(
     from kvikk.cli import probe_tables
     from kvikk.probe import routing as experiment
 
+    if style != "openai":
+        raise RequestError("this style of API has no prompt_cache_key to compare with")
     settings = Settings(
         base_url, model, api_key, style, prices, yes, max_cost, record, no_nonce, as_json, plot
     )

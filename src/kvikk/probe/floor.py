@@ -10,7 +10,7 @@ from typing import Any
 
 from kvikk.errors import RequestError
 from kvikk.probe.api import Prompt
-from kvikk.probe.money import Estimate
+from kvikk.probe.money import Estimate, estimate
 from kvikk.probe.run import Ask, Run, contamination
 from kvikk.text.words import text_of
 
@@ -86,7 +86,7 @@ def planned(up_to_words: int = UP_TO_WORDS) -> Estimate:
     """The most that a search sends: two doublings and two bisections, two requests each."""
     lengths = list(_doubling(SHORTEST_WORDS, up_to_words, SHORTEST_WORDS))
     tries = 2 * (len(lengths) + up_to_words.bit_length())
-    return Estimate(2 * tries, 2 * tries * up_to_words)
+    return estimate(()) + Estimate(2 * tries, 2 * tries * up_to_words)
 
 
 class _Probing:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvikk.errors import RequestError
 from kvikk.probe.api import Prompt
 from kvikk.probe.money import Estimate, estimate
 from kvikk.probe.run import Ask, Exchange, Run, contamination
@@ -32,9 +31,7 @@ class Repeated:
 
 
 def routing(run: Run, words: int = WORDS) -> Iterator[tuple[str, Repeated]]:
-    """Both arms, as they are done. RequestError for a style without such keys."""
-    if run.api.style != "openai":
-        raise RequestError("this style of API has no prompt_cache_key to compare with")
+    """Both arms, as they are done; for the style that has such keys."""
     shared_tokens = run.shared_tokens()
     for name in _ARMS:
 
