@@ -20,7 +20,7 @@ def conditions(threads: int) -> dict[str, Any]:
     """When and on what."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "threads": threads,
         "python": platform.python_version(),
     }
@@ -45,7 +45,8 @@ def _path(name: str) -> Path:
     return RESULTS / f"{name}.json"
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """What the processor calls itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
