@@ -56,6 +56,13 @@ def test_a_response_says_what_changed_since_the_compared_one(
     assert told.cache_missed_tokens == after.usage.input_tokens - told.comparison_reusable_tokens
 
 
+def test_what_a_third_response_wrote_is_a_hit_all_the_same(idle_server: LiveServer) -> None:
+    before = respond(idle_server, None, TURN)
+    respond(idle_server, None, OTHER)
+    told = respond(idle_server, before.id, OTHER).prompt_cache_diagnostics
+    assert told.type == "cache_hit"
+
+
 def test_a_parameter_is_the_reason_only_where_nothing_was_read(idle_server: LiveServer) -> None:
     before = respond(idle_server, None, TURN, prompt_cache_key="one")
     idle_server.post("/v1/kvikk/cache/reset")

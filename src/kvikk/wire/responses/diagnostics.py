@@ -37,10 +37,13 @@ def fingerprint_parameters(body: Mapping[str, Any]) -> dict[str, Any]:
 def diagnostics_json(comparison: Comparison | None, usage: Usage) -> dict[str, Any]:
     """What is said of a response that used this; None: the compared one is not known.
 
-    A parameter that changed is a reason only where nothing was read: it stopped nothing else.
+    A parameter that changed is a reason only where nothing was read: it stopped nothing else. And
+    where more was read than the two have in common, of a third one's, nothing was missed.
     """
     if comparison is None:
         return {"type": "comparison_response_not_found"}
+    if usage.cached_tokens > comparison.common_tokens:
+        return {"type": "cache_hit"}
     changed = comparison.changed
     if usage.cached_tokens:
         changed &= set(_IN_PROMPT)
