@@ -96,6 +96,7 @@ def test_logits_are_the_references_for_every_kind_of_layer(shape: Shape, kv_dtyp
         ("Q4_0", "Q5_1", "Q4_0", "Q5_K", "Q4_0", "Q5_1", "Q4_0", "Q6_K"),
         ("F16", "Q8_0", "BF16", "F16", "BF16", "Q4_0", "F32", "F16"),
         ("BF16",) * 8,
+        ("Q3_K", "Q2_K", "IQ4_NL", "Q3_K", "Q2_K", "Q2_K", "IQ4_NL", "Q2_K"),
     ],
     ids=lambda dtypes: " ".join(dtypes),
 )

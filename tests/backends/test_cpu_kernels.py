@@ -175,7 +175,7 @@ def test_products_are_those_of_the_dequantised_matrix(dtype: str) -> None:
         inputs = inputs_of_panels(integers, scales, len(inputs))
     expected = inputs.astype(float) @ dequantize(matrix).astype(float).T
     # Scales of scales are rounded to float16 in tiles, everything else is exact.
-    rounding = 2**-11 if dtype in ("Q4_K", "Q5_K", "Q6_K") else 1e-6
+    rounding = 2**-11 if dtype.endswith("_K") else 1e-6
     tolerance = rounding * np.abs(inputs).sum(axis=1).max() * np.abs(dequantize(matrix)).max() / 8
     for form in MULTIPLY:
         results = multiplied(form, product, packed(matrix), integers, scales, inputs)

@@ -72,6 +72,47 @@ def _q5_1(blocks: Blocks) -> Values:
     return scale_minimum[:, :1] * values.astype(np.float32) + scale_minimum[:, 1:]
 
 
+# What a nibble of IQ4_NL stands for: closer together near zero.
+IQ4_NL_NUMBERS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
+def _iq4_nl(blocks: Blocks) -> Values:
+    # scale f16 | 32 nibbles
+    numbers = np.array(IQ4_NL_NUMBERS, np.float32)
+    return _float16(blocks[:, :2].copy()) * numbers[_nibbles(blocks[:, 2:])]
+
+
+def _pairs(packed: Blocks) -> Blocks:
+    """``[n, 64]`` bytes to ``[n, 16, 16]`` numbers of two bits.
+
+    Of the bytes' two halves, each 32 bytes: first all lowest pairs of bits, then the next …
+    """
+    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+    pairs: Blocks = packed.reshape(-1, 2, 1, 32) >> shifts & np.uint8(3)
+    return pairs.reshape(-1, 16, 16)
+
+
+def _q2_k(blocks: Blocks) -> Values:
+    # 16 scales, minima in their upper halves | 64 bytes of pairs of bits | 2 factors f16
+    factors = _float16(blocks[:, 80:].copy())
+    scales = factors[:, :1] * (blocks[:, :16] & 0x0F).astype(np.float32)
+    minima = factors[:, 1:] * (blocks[:, :16] >> 4).astype(np.float32)
+    values = _pairs(blocks[:, 16:80]).astype(np.float32)
+    return (scales[..., None] * values - minima[..., None]).reshape(-1, 256)
+
+
+def _q3_k(blocks: Blocks) -> Values:
+    # 32 bytes of third bits | 64 bytes of pairs of bits | 16 scales of 6 bits | factor f16
+    third_bits = _bits(blocks[:, :32]).reshape(-1, 32, 8).transpose(0, 2, 1).reshape(-1, 16, 16)
+    values = (_pairs(blocks[:, 32:96]) | third_bits << 2).view(np.int8) - np.int8(4)
+    # Scales 0 … 7 and 8 … 15 share eight bytes; all their upper bits lie in the last four.
+    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+    upper = (blocks[:, None, 104:108] >> shifts & 3).reshape(-1, 16)
+    scales = (_nibbles(blocks[:, 96:104]) | upper << 4).view(np.int8) - np.int8(32)
+    factors = _float16(blocks[:, 108:].copy()) * scales.astype(np.float32)
+    return (factors[..., None] * values.astype(np.float32)).reshape(-1, 256)
+
+
 def _k_scales(blocks: Blocks) -> tuple[Values, Values]:
     """Scales and minima ``[n, 8]`` of a Q4_K or Q5_K block: 2 x f16, then 16 numbers of 6 bits.
 
@@ -132,6 +173,9 @@ BLOCK_FORMATS: dict[str, BlockFormat] = {
     "Q4_1": BlockFormat(32, 20, _q4_1),
     "Q5_0": BlockFormat(32, 22, _q5_0),
     "Q5_1": BlockFormat(32, 24, _q5_1),
+    "IQ4_NL": BlockFormat(32, 18, _iq4_nl),
+    "Q2_K": BlockFormat(256, 84, _q2_k),
+    "Q3_K": BlockFormat(256, 110, _q3_k),
     "Q4_K": BlockFormat(256, 144, _q4_k),
     "Q5_K": BlockFormat(256, 176, _q5_k),
     "Q6_K": BlockFormat(256, 210, _q6_k),

@@ -16,6 +16,7 @@ sub-blocks of 16 slots, so that blocks of 16 and of 32 tokens give the same sums
     values    [16 slots / e][head_dim][e]
 
 Either way a register is 16 words of 32 bits, and a product of two words is a dot product of e.
+Types of 8 bits and less have a layout of their own, with scales: see ``codes_plain``.
 
 This file is the walk; its three steps over a piece are kernels of their own: ``attention_plain``,
 ``attention_vectors``.

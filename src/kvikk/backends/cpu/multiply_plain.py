@@ -49,12 +49,12 @@ def _spread_integers(product, address, weights, scales, minima):
                         upper = data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))
                         integer |= np.int32(upper & 3) << 4
                 weights[64 * word + 16 * byte + row] = np.float32(integer)
-    halves = uint16s(address + 64 * bits, 16 * (num_scales + 1))
+    halves = uint16s(address + 64 * bits, 32 * num_scales)
     for i in range(16 * num_scales):
         scales[i] = float_of_half(halves[i])
         minima[i] = scales[i] * np.float32(-(1 << (bits - 1)))
-    for row in range(16 if product_has_minimum(product) != 0 else 0):
-        minima[row] = float_of_half(halves[16 + row])
+    for i in range(16 * num_scales if product_has_minimum(product) != 0 else 0):
+        minima[i] = float_of_half(halves[16 * num_scales + i])
 
 
 @inner

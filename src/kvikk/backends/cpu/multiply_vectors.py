@@ -97,7 +97,7 @@ def _with_integer_tile(
 
     row_scales = [halves(tile.scales_offset + 32 * i) for i in range(tile.num_scales)]
     if tile.has_minimum:
-        minima = [halves(tile.minima_offset)]
+        minima = [halves(tile.minima_offset + 32 * i) for i in range(tile.num_scales)]
     else:
         minima = [v.multiply(x, v.floats(-float(tile.zero_point))) for x in row_scales]
     words_per_scale = 8 // tile.num_scales

@@ -18,11 +18,12 @@ from kvikk.backends.cpu.raw import (
     uint32s,
 )
 from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILES, DenseTile
-from kvikk.files.quantization import BLOCK_FORMATS
+from kvikk.files.quantization import BLOCK_FORMATS, IQ4_NL_NUMBERS
 from kvikk.files.tensors import Tensor
 
 # File types as numbers, for kernels.
-_F32, _F16, _BF16, _Q4_0, _Q4_1, _Q5_0, _Q5_1, _Q8_0, _Q4_K, _Q5_K, _Q6_K = range(11)
+_F32, _F16, _BF16, _Q4_0, _Q4_1, _Q5_0, _Q5_1, _Q8_0, _IQ4_NL = range(9)
+_Q4_K, _Q5_K, _Q6_K, _Q2_K, _Q3_K = range(9, 14)  # those in blocks of 256
 _CODES = {
     "F32": _F32,
     "F16": _F16,
@@ -32,10 +33,17 @@ _CODES = {
     "Q5_0": _Q5_0,
     "Q5_1": _Q5_1,
     "Q8_0": _Q8_0,
+    "IQ4_NL": _IQ4_NL,
+    "Q2_K": _Q2_K,
+    "Q3_K": _Q3_K,
     "Q4_K": _Q4_K,
     "Q5_K": _Q5_K,
     "Q6_K": _Q6_K,
 }
+
+
+# From zero up, as integers of a tile are.
+_IQ4_NL_INTEGERS = np.array(IQ4_NL_NUMBERS, np.int16).astype(np.uint8) ^ np.uint8(0x80)
 
 
 @inner
@@ -59,7 +67,7 @@ def _half_of_float(value):
 
 @inner
 def _read_small(code, block, integers, halves):
-    """One block of 32 of Q4_0, Q4_1, Q5_0, Q5_1 or Q8_0. See ``files/quantization.py``."""
+    """One block of 32 of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or IQ4_NL: see ``files/quantization.py``."""
     halves[0] = halves[1] = _uint16_at(block, 0)
     has_minimum = code in (_Q4_1, _Q5_1)
     halves[2] = _uint16_at(block, 2) if has_minimum else np.uint16(0)
@@ -79,6 +87,41 @@ def _read_small(code, block, integers, halves):
         integers[16 + i] = high | np.uint8(
             ((fifth_bits >> np.uint32(16 + i)) & np.uint32(1)) << np.uint32(4)
         )
+    if code == _IQ4_NL:
+        for i in range(32):
+            integers[i] = _IQ4_NL_INTEGERS[integers[i]]
+
+
+@inner
+def _read_q2_k(block, run, integers, halves):
+    """Run ``run`` (0 … 7) of 32 columns of a Q2_K block of 256."""
+    factor, minimum_factor = (
+        float_of_half(_uint16_at(block, 80)),
+        float_of_half(_uint16_at(block, 82)),
+    )
+    for half in range(2):
+        both = block[2 * run + half]
+        halves[half] = _half_of_float(factor * np.float32(both & np.uint8(15)))
+        halves[2 + half] = _half_of_float(-minimum_factor * np.float32(both >> np.uint8(4)))
+    for i in range(32):
+        pairs = block[16 + 32 * (run // 4) + i]
+        integers[i] = (pairs >> np.uint8(2 * (run % 4))) & np.uint8(3)
+
+
+@inner
+def _read_q3_k(block, run, integers, halves):
+    """Run ``run`` (0 … 7) of 32 columns of a Q3_K block of 256; 8 stands for zero."""
+    factor = float_of_half(_uint16_at(block, 108))
+    for half in range(2):
+        index = 2 * run + half
+        lower = (block[96 + index % 8] >> np.uint8(4 * (index // 8))) & np.uint8(15)
+        upper = (block[104 + index % 4] >> np.uint8(2 * (index // 4))) & np.uint8(3)
+        scale = np.int32(lower) + (np.int32(upper) << 4) - 32
+        halves[half] = _half_of_float(factor * np.float32(scale))
+    for i in range(32):
+        pair = (block[32 + 32 * (run // 4) + i] >> np.uint8(2 * (run % 4))) & np.uint8(3)
+        third_bit = (block[i] >> np.uint8(run)) & np.uint8(1)
+        integers[i] = pair + np.uint8(third_bit << np.uint8(2)) + np.uint8(4)
 
 
 @inner
@@ -139,8 +182,8 @@ def _write_lane(bits, num_scales, has_minimum, tile, row, integers, halves):
             elif bits == 6:
                 tile[256 + 64 * (word // 4) + place] |= np.uint8(upper << np.uint8(2 * (word % 4)))
     offset = 64 * bits + 2 * row
-    for index in range(3):
-        if index < num_scales or (index == 2 and has_minimum):
+    for index in range(4):
+        if index < num_scales or (has_minimum and 2 <= index < 2 + num_scales):
             tile[offset] = np.uint8(halves[index] & np.uint16(0xFF))
             tile[offset + 1] = np.uint8(halves[index] >> np.uint16(8))
             offset += 32
@@ -165,13 +208,17 @@ def pack_integers(code, data, block_bytes, row_order, groups, bits, num_scales, 
     groups_per_block = 8 if code >= _Q4_K else 1
     row_bytes = groups // groups_per_block * block_bytes
     for row_tile in prange((len(row_order) + 15) // 16):
-        integers, halves = np.zeros(32, np.uint8), np.zeros(3, np.uint16)
+        integers, halves = np.zeros(32, np.uint8), np.zeros(4, np.uint16)
         for lane in range(min(16, len(row_order) - 16 * row_tile)):
             row = data + row_order[16 * row_tile + lane] * row_bytes
             for group in range(groups):
                 block = uint8s(row + group // groups_per_block * block_bytes, block_bytes)
                 if code == _Q6_K:
                     _read_q6_k(block, group % 8, integers, halves)
+                elif code == _Q2_K:
+                    _read_q2_k(block, group % 8, integers, halves)
+                elif code == _Q3_K:
+                    _read_q3_k(block, group % 8, integers, halves)
                 elif code in (_Q4_K, _Q5_K):
                     _read_k(code, block, group % 8, integers, halves)
                 else:

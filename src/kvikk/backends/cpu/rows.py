@@ -211,7 +211,7 @@ def _embed_integers(model, tile, lane, scale, outputs):
         row_scale = float_of_half(halves[part + lane])
         if model.embedding_minimum != 0:
             value = row_scale * np.float32(integer)
-            value += float_of_half(halves[16 * model.embedding_scales + lane])
+            value += float_of_half(halves[16 * model.embedding_scales + part + lane])
         else:
             value = row_scale * np.float32(integer - (1 << (bits - 1)))
         outputs[column] = value * scale

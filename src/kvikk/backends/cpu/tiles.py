@@ -13,7 +13,7 @@ An integer tile lays them out as follows, each line a register of 64 bytes or ha
     6 bits        and 128   upper two bits: register h, bits 2i and 2i+1 belong to word 4h + i
     8 bits        8 x 64    bytes: register w holds word w
     scales        32        16 rows, float16 (twice, if columns 0 … 15 and 16 … 31 have their own)
-    minima        32        16 rows, float16, where the format has them
+    minima        32        16 rows, float16, where the format has them (twice, as scales)
 
 The integers are unsigned. A weight is ``scale * (integer - zero_point)``, or ``scale * integer +
 minimum``. A dense tile is 32 columns of 16 numbers each, in float32, float16 or bfloat16.
@@ -36,7 +36,8 @@ class IntegerTile:
     has_minimum: bool = False
 
     def __str__(self) -> str:
-        return f"{self.bits} bits" + (" and minimum" if self.has_minimum else "")
+        scales = " in two halves" if self.num_scales == 2 else ""
+        return f"{self.bits} bits{scales}" + (" and minimum" if self.has_minimum else "")
 
     @property
     def zero_point(self) -> int:
@@ -66,7 +67,7 @@ class IntegerTile:
     @property
     def num_bytes(self) -> int:
         """Bytes of one tile."""
-        return self.minima_offset + 2 * TILE_ROWS * self.has_minimum
+        return self.minima_offset + 2 * TILE_ROWS * self.num_scales * self.has_minimum
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,18 @@ class DenseTile:
 
 Tile = IntegerTile | DenseTile
 
-# The tile that holds a file's type. Q4_K and Q5_K have scales of scales; the products are kept as
-# float16, 2**-12 of a weight away at most, a sixteenth of what quantising the inputs costs.
+# The tile that holds a type. K types have scales of scales; the products are kept as float16,
+# 2**-12 of a weight away at most, a sixteenth of what quantising the inputs costs. Two and three
+# bits take four here, and IQ4_NL's sixteen numbers are looked up once and take eight.
 TILES: dict[str, Tile] = {
     "F32": DenseTile("F32"),
     "F16": DenseTile("F16"),
     "BF16": DenseTile("BF16"),
     "Q4_0": IntegerTile(4),
     "Q4_1": IntegerTile(4, has_minimum=True),
+    "IQ4_NL": IntegerTile(8),
+    "Q2_K": IntegerTile(4, num_scales=2, has_minimum=True),
+    "Q3_K": IntegerTile(4, num_scales=2),
     "Q4_K": IntegerTile(4, has_minimum=True),
     "Q5_0": IntegerTile(5),
     "Q5_1": IntegerTile(5, has_minimum=True),
