@@ -115,12 +115,13 @@ class Agreement:
     def add(self, truth: Logits, logits: Logits) -> None:
         """Compare rows of logits, one row at a time to keep memory small."""
         for true_row, row in zip(truth, logits, strict=True):
-            log_p, log_q = _log_softmax(true_row), _log_softmax(row)
+            log_p, log_q = log_softmax(true_row), log_softmax(row)
             self.divergences.append(float(np.sum(np.exp(log_p) * (log_p - log_q))))
             self.same_choices.append(bool(true_row.argmax() == row.argmax()))
 
 
-def _log_softmax(row: Logits) -> NDArray[np.float64]:
+def log_softmax(row: Logits) -> NDArray[np.float64]:
+    """Logarithms of the probabilities that a row of logits gives."""
     shifted = row.astype(np.float64) - row.max()
     return shifted - np.log(np.sum(np.exp(shifted)))
 
