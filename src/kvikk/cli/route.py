@@ -12,23 +12,39 @@ if TYPE_CHECKING:
 def route(
     replica: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="A replica, e.g. http://10.0.0.7:8000; repeat for more."),
+        typer.Option(
+            rich_help_panel="Replicas",
+            metavar="URL",
+            help="A replica, e.g. http://10.0.0.7:8000; repeat for more.",
+        ),
     ] = None,
     replicas_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Replicas, a URL a line; read again when it changes."),
+        typer.Option(
+            rich_help_panel="Replicas",
+            metavar="FILE",
+            help="Replicas, a URL a line; read again when it changes.",
+        ),
     ] = None,
     replica_dns: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="URL", help="A URL whose host's addresses are replicas; resolved every 5 s."
+            rich_help_panel="Replicas",
+            metavar="URL",
+            help="A URL whose host's addresses are replicas; resolved every 5 s.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8080,
+    host: Annotated[
+        str, typer.Option(rich_help_panel="Callers", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(rich_help_panel="Callers", help="Port to listen on; 0 takes any free one."),
+    ] = 8080,
     policy: Annotated[
         str,
         typer.Option(
+            rich_help_panel="Choosing",
             metavar="NAME",
             help="How a replica is chosen: weighted, longest_prefix, affinity, consistent_hash, "
             "least_tokens, least_requests, power_of_two, round_robin or random.",
@@ -37,6 +53,7 @@ def route(
     tokenizer: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Choosing",
             metavar="MODEL",
             help="Tokenise prompts as this model does: an alias, a file, a folder or a hub id; "
             "default: compare content.",
@@ -45,21 +62,31 @@ def route(
     kv_events: Annotated[
         list[str] | None,
         typer.Option(
+            rich_help_panel="Choosing",
             metavar="URL=ADDRESS[,REPLAY]",
             help="Where the replica of that URL publishes KV events, and repeats them; repeatable.",
         ),
     ] = None,
     capacity_tokens: Annotated[
         int,
-        typer.Option(min=1, help="What a replica's cache holds that does not say."),
+        typer.Option(
+            rich_help_panel="Choosing",
+            min=1,
+            help="What a replica's cache holds that does not say.",
+        ),
     ] = 1 << 20,
     decision_log: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append a line for each answer, for kvikk replay."),
+        typer.Option(
+            rich_help_panel="Choosing",
+            metavar="FILE",
+            help="Append a line for each answer, for kvikk replay.",
+        ),
     ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
+            rich_help_panel="Callers",
             envvar="KVIKK_ROUTER_API_KEYS",
             help="A key that requests must bear. With several, each is a tenant of its own.",
         ),
@@ -67,84 +94,155 @@ def route(
     admin_key: Annotated[
         str | None,
         typer.Option(
-            envvar="KVIKK_ROUTER_ADMIN_KEY", help="The key for admin calls; none: no such calls."
+            rich_help_panel="Callers",
+            envvar="KVIKK_ROUTER_ADMIN_KEY",
+            help="The key for admin calls; none: no such calls.",
         ),
     ] = None,
     replica_key: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Replicas",
             envvar="KVIKK_ROUTER_REPLICA_KEY",
             help="Sent to replicas instead of the caller's key, and with checks.",
         ),
     ] = None,
     tenant_concurrency: Annotated[
-        int, typer.Option(min=0, help="Requests of one key at once; 0: any number.")
+        int,
+        typer.Option(
+            rich_help_panel="Callers", min=0, help="Requests of one key at once; 0: any number."
+        ),
     ] = 0,
     tenant_rate: Annotated[
-        float, typer.Option(min=0, help="Requests of one key a second; 0: any number.")
+        float,
+        typer.Option(
+            rich_help_panel="Callers", min=0, help="Requests of one key a second; 0: any number."
+        ),
     ] = 0.0,
     tenant_burst: Annotated[
-        int, typer.Option(min=0, help="Requests that may come at once under --tenant-rate.")
+        int,
+        typer.Option(
+            rich_help_panel="Callers",
+            min=0,
+            help="Requests that may come at once under --tenant-rate.",
+        ),
     ] = 0,
     replica_concurrency: Annotated[
-        int, typer.Option(min=0, help="Requests at one replica at once; more wait here.")
+        int,
+        typer.Option(
+            rich_help_panel="Answers",
+            min=0,
+            help="Requests at one replica at once; more wait here.",
+        ),
     ] = 0,
     max_queue: Annotated[
-        int, typer.Option(min=0, help="Requests that wait here; more get a 429.")
+        int,
+        typer.Option(
+            rich_help_panel="Answers", min=0, help="Requests that wait here; more get a 429."
+        ),
     ] = 1024,
     queue_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Longest wait here; then 503.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers", metavar="SECONDS", help="Longest wait here; then 503."
+        ),
     ] = 30.0,
     max_body: Annotated[
-        str, typer.Option(metavar="SIZE", help="Largest request body; a larger one gets a 413.")
+        str,
+        typer.Option(
+            rich_help_panel="Callers",
+            metavar="SIZE",
+            help="Largest request body; a larger one gets a 413.",
+        ),
     ] = "32MiB",
     retries: Annotated[
         int,
-        typer.Option(min=0, help="Further replicas to send a request to, before its first byte."),
+        typer.Option(
+            rich_help_panel="Answers",
+            min=0,
+            help="Further replicas to send a request to, before its first byte.",
+        ),
     ] = 2,
     connect_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For a connection to a replica.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers", metavar="SECONDS", help="For a connection to a replica."
+        ),
     ] = 5.0,
     first_byte_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="From sending a request to its first byte.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers",
+            metavar="SECONDS",
+            help="From sending a request to its first byte.",
+        ),
     ] = 600.0,
     idle_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Longest pause within an answer.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers", metavar="SECONDS", help="Longest pause within an answer."
+        ),
     ] = 300.0,
     total_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For a whole answer; 0: any time.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers", metavar="SECONDS", help="For a whole answer; 0: any time."
+        ),
     ] = 3600.0,
     header_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For a request's head to come in.")
+        float,
+        typer.Option(
+            rich_help_panel="Callers", metavar="SECONDS", help="For a request's head to come in."
+        ),
     ] = 10.0,
     body_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For its body to come in.")
+        float,
+        typer.Option(rich_help_panel="Callers", metavar="SECONDS", help="For its body to come in."),
     ] = 60.0,
     health_interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Between two checks of a replica.")
+        float,
+        typer.Option(
+            rich_help_panel="Replicas", metavar="SECONDS", help="Between two checks of a replica."
+        ),
     ] = 2.0,
     ca_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Certificates to trust for https replicas."),
+        typer.Option(
+            rich_help_panel="Replicas",
+            metavar="FILE",
+            help="Certificates to trust for https replicas.",
+        ),
     ] = None,
     access_log: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append a JSON line a request; - is standard error."),
+        typer.Option(
+            rich_help_panel="Callers",
+            metavar="FILE",
+            help="Append a JSON line a request; - is standard error.",
+        ),
     ] = None,
     forward: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PREFIX", help="Pass on paths that begin so, beside the APIs' own; repeatable."
+            rich_help_panel="Callers",
+            metavar="PREFIX",
+            help="Pass on paths that begin so, beside the APIs' own; repeatable.",
         ),
     ] = None,
     drain: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
+        float,
+        typer.Option(
+            rich_help_panel="Answers",
+            metavar="SECONDS",
+            help="Time for answers to finish on SIGTERM.",
+        ),
     ] = 60.0,
 ) -> None:
     """Route requests to replicas of any OpenAI- or Anthropic-compatible server.
 
-    Bytes go through as they came, streams without a pause; a client that leaves stops the work; a
-    replica that fails is left alone, and what it had not begun to answer goes to another.
+    A request goes where its prefix is cached, as far as load allows. Bytes pass as they came; a
+    client that leaves stops the work; what a replica had not begun to answer when it failed goes
+    to another.
 
     For example, two replicas on this machine:
 

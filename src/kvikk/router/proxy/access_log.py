@@ -55,7 +55,7 @@ class AccessLog:
             "status": status,
             "error": error,
             "attempts": exchange.attempts,
-            "route": "" if exchange.decision is None else exchange.decision.header,
+            "route": exchange.route,
             "first_byte_s": exchange.first_byte_s and round(exchange.first_byte_s, 6),
             "whole_s": round(whole_s, 6),
             "request_bytes": request.size_bytes,

@@ -49,6 +49,7 @@ class Exchange:
         self.model = ""
         self.replica: Replica | None = None
         self.decision: Decision | None = None
+        self.route = ""
         self.attempts = 0
         self._sends = 0
         self.first_byte_s: float | None = None
@@ -115,7 +116,7 @@ class Exchange:
             self._wait(error)
             return
         replica = gateway.fleet[decision.replica.slot]
-        self.decision, self.replica = decision, replica
+        self.decision, self.replica, self.route = decision, replica, decision.header
         self._load = Load(replica, self._routed.prompt_tokens, decision.hit_tokens)
         self.attempts += 1
         self._attempt_s = time.monotonic()
@@ -314,7 +315,6 @@ class Exchange:
 
     def _response_head(self, response: Response) -> bytes:
         request, headers = self.request, response.headers
-        assert self.decision is not None
         assert self.replica is not None
         hop = HOP_BY_HOP
         has_id = False
@@ -331,7 +331,7 @@ class Exchange:
             parts.append(b"x-request-id: %b\r\n" % request.id.encode())
         parts.append(
             b"x-kvikk-replica: %b\r\nx-kvikk-route: %b\r\n"
-            % (self.replica.id.encode(), self.decision.header.encode())
+            % (self.replica.id.encode(), self.route.encode())
         )
         if response.is_chunked and not request.is_http10:
             parts.append(b"transfer-encoding: chunked\r\n")

@@ -16,6 +16,9 @@ _METHODS = frozenset((b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"))
 _ODD_PATH = re.compile(rb"[%\\;]|//|/\.")
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 VIA = b"1.1 kvikk"
+# A head for a replica has its own host and length; and its own key, where replicas have one.
+_LEFT_OUT = HOP_BY_HOP | {b"host", b"content-length"}
+_LEFT_OUT_WITH_KEYS = _LEFT_OUT | {b"authorization", b"x-api-key"}
 
 
 class ClientRequest:
@@ -94,15 +97,14 @@ class ClientRequest:
 
     def upstream_head(self, authority: bytes, prefix: bytes, replica_key: bytes | None) -> bytes:
         """The head for a replica: all headers but those between two parties, and ours."""
-        hop = connection_named(self.headers) if b"connection" in self.by_name else HOP_BY_HOP
+        left_out = _LEFT_OUT if replica_key is None else _LEFT_OUT_WITH_KEYS
+        if b"connection" in self.by_name:
+            left_out |= connection_named(self.headers)
         parts = [self.method, b" ", prefix, self.target, b" HTTP/1.1\r\nhost: ", authority]
         append = parts.append
         for lower, name, value in self.headers:
-            if lower in hop or lower == b"host" or lower == b"content-length":
-                continue
-            if replica_key is not None and lower in (b"authorization", b"x-api-key"):
-                continue
-            append(b"\r\n%b: %b" % (name, value))
+            if lower not in left_out:
+                append(b"\r\n%b: %b" % (name, value))
         if replica_key is not None:
             append(b"\r\nauthorization: Bearer " + replica_key)
         if b"x-request-id" not in self.by_name:

@@ -78,9 +78,9 @@ async def _serve(gateway: Gateway, listener: socket.socket) -> None:
         _say("anybody who reaches this address may use it: choose --api-key")
     stopped = loop.create_task(signals.get())
     # One of the tasks ends only by a defect; then the router must not go on half alive.
-    await asyncio.wait([stopped, tasks[0]], return_when=asyncio.FIRST_COMPLETED)
-    if not stopped.done():
-        tasks[0].result()
+    done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for ended in done:
+        ended.result()
     server.close()
     _say("draining: new requests are refused, running answers finish")
     again = loop.create_task(signals.get())
