@@ -1,7 +1,10 @@
 """Where each kind of cache may cut a prompt: one claim a rule."""
 
+from dataclasses import replace
+
 import pytest
 
+from kvikk.pricing.caching import MessageEnds
 from kvikk.pricing.provider_cache import ProviderCache
 from tests.pricing.prompts import (
     TEMPLATE_TOKENS,
@@ -86,6 +89,21 @@ def test_the_last_tool_result_of_a_run_is_a_boundary_and_those_before_it_are_not
     only_first = prompt(*head, results[0], said(words(6, 9)), user(words(7, 9)))
     assert reads(GPT_5_6, shared, again) == [0, 1325]
     assert reads(GPT_5_6, shared, only_first) == [0, 1120]
+
+
+def test_a_users_question_is_a_boundary_also_behind_results_that_a_user_brings():
+    question = user(words(2, 1100))
+    results = user(words(4, 100), kind="tool_result")
+    first = prompt(question, said(words(3, 5), kind="tool_use"), results)
+    assert reads(GPT_5_6, first, prompt(question, said(words(5, 5)))) == [0, 1100]
+
+
+def test_only_the_latest_boundaries_are_compared():
+    rules = replace(caching(GPT_5_6), scheme=MessageEnds(matched=1))
+    cache = ProviderCache(rules)
+    given = [prompt(system(words(1, 1100)), user(words(seed, 9))) for seed in (2, 3)]
+    decisions = [cache.bill(one, started_s=0, first_byte_s=0) for one in (*given, given[0])]
+    assert [decision.read_tokens for decision in decisions] == [0, 0, 1109]
 
 
 def test_explicit_mode_without_a_marker_caches_nothing():

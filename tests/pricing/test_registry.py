@@ -121,6 +121,7 @@ models = ["gpt-5.6-luna"]
 valid_from = 2026-11-20
 input = 0.80
 output = 6.40
+write_of_input = { 30m = 1.5 }
 above = [{ tokens = 272000, input = 1.60 }]
 source = "our contract"
 
@@ -147,6 +148,7 @@ def test_a_file_of_ones_own_wins_and_the_rest_stays(tmp_path: Path):
     assert found.caching.minimum_tokens == 512
     assert found.prices.base.input * MILLION == Decimal("0.80")
     assert found.prices.base.read * MILLION == Decimal("0.080")  # the ratio is of the built-in row
+    assert found.prices.relative.write["30m"] == Decimal("1.5")
     assert found.prices.of(272_000).input * MILLION == Decimal("0.80")
     assert found.prices.of(272_001).input * MILLION == Decimal("1.60")
     assert isinstance(found.prices.of(272_001).output, Unknown)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvikk.pricing.provider_cache import Held, ProviderCache
+from kvikk.pricing.provider_cache import EVERYTHING, Held, ProviderCache
 from tests.pricing.prompts import caching, prompt, spans, system, user, words
 
 SAME = (system(words(1, 2000), marker=""), user(words(2, 5)))
@@ -74,6 +74,27 @@ def test_the_order_in_which_overlapping_requests_are_settled_does_not_matter():
             for index in order
         }
         assert reads == {0: 0, 1: 0, 2: 0, 3: 2000}
+
+
+def test_of_two_that_write_at_once_the_first_to_begin_makes_it_readable():
+    for name in ("anthropic:claude-sonnet-4-5", "openai:gpt-4o"):
+        cache = ProviderCache(caching(name))
+        times = ((0, 5), (1, 2), (3, 4))
+        reads = [
+            cache.bill(prompt(*SAME), started_s=started_s, first_byte_s=first_byte_s).read_tokens
+            for started_s, first_byte_s in times
+        ]
+        assert reads[:2] == [0, 0]
+        assert reads[2] > 0
+
+
+def test_what_the_cache_lost_is_written_anew_and_lives_from_then_on():
+    cache = ProviderCache(caching("anthropic:claude-sonnet-4-5"))
+    reads = [
+        cache.bill(prompt(*SAME), started_s=at_s, first_byte_s=at_s, held=held).read_tokens
+        for at_s, held in ((0, EVERYTHING), (200, Held(0)), (400, EVERYTHING))
+    ]
+    assert reads == [0, 0, 2000]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ class ProviderCache:
             entry = self._entries.find(point.digest, facets[point.section])
             if entry is None or not entry.is_alive(now_s) or now_s < entry.readable_s:
                 continue
-            if read or held.covers(point.num_tokens):
+            if held.covers(point.num_tokens):
                 read = read or point.num_tokens
                 self._entries.use(point.digest, entry, now_s)
         return read
@@ -136,7 +136,7 @@ class ProviderCache:
                 return _Miss(point.num_tokens, Reason.CHANGED, changed)
         for point in reversed(found.out_of_reach):
             entry = self._entries.find(point.digest, facets[point.section])
-            if point.num_tokens > read and entry is not None and entry.is_alive(now_s):
+            if entry is not None and entry.is_alive(now_s):
                 return _Miss(point.num_tokens, Reason.LOOKBACK)
         return None
 
