@@ -1,6 +1,7 @@
 """Penalties, biases, least lengths and log-probabilities: by their definitions, in any batch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,3 +141,16 @@ def test_a_bias_for_a_token_that_is_not_there_is_refused() -> None:
     engine, _ = make_engine()
     with pytest.raises(RequestError, match="logit_bias names token id 61"):
         engine.check(request("a", PROMPT, logit_bias=((61, 1.0),)))
+
+
+def test_of_those_that_wait_the_first_by_priority_goes_first() -> None:
+    engine, _ = make_engine(max_running=1)
+    priorities = {"a": 0, "late": 5, "middle": 0, "first": -3}
+    asked = [
+        replace(request(name, PROMPT, 3), priority=priority)
+        for name, priority in priorities.items()
+    ]
+    answers = run(engine, asked)
+    finished = sorted(answers, key=lambda name: answers[name].last.timings.finished_s)
+    assert finished == ["first", "a", "middle", "late"]
+    assert len({tuple(one.token_ids) for one in answers.values()}) == 1

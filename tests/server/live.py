@@ -93,7 +93,7 @@ def main(text: str) -> None:
     fields = json.loads(text)
     engine = EngineOptions(**fields.pop("engine"))
     fields["api_keys"] = tuple(fields["api_keys"])
-    for name in ("ledger_log", "rules_file", "price_map", "clock"):
+    for name in ("access_log", "ledger_log", "rules_file", "price_map", "clock"):
         if fields[name] is not None:
             fields[name] = Path(fields[name])
     options = ServerOptions(engine=engine, **fields)

@@ -43,6 +43,18 @@ def serve(
             envvar="KVIKK_OPERATOR_KEY", help="A key that may also act for all tenants at once."
         ),
     ] = None,
+    tenant_requests: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests one key may have at once; default: half of all, if there are several.",
+        ),
+    ] = None,
+    access_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append a line of JSON for each request; SIGHUP opens it anew."
+        ),
+    ] = None,
     ledger_log: Annotated[
         Path | None,
         typer.Option(
@@ -149,6 +161,8 @@ def serve(
             operator_key=operator_key,
             max_body_bytes=parse_bytes(max_body),
             drain_s=drain,
+            tenant_requests=tenant_requests,
+            access_log=access_log,
             ledger_log=ledger_log,
             ledger_text=ledger_text,
             rules=rules,

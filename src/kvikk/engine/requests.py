@@ -127,7 +127,8 @@ class Origin:
 class Request:
     """One prompt to continue. ``salt`` parts tenants: different salts never share a block.
 
-    ``parts`` say where in the rendered prompt each piece of its conversation stands.
+    ``parts`` say where in the rendered prompt each piece of its conversation stands. Of lower
+    ``priority`` is what goes before others.
     """
 
     id: str
@@ -136,6 +137,7 @@ class Request:
     salt: bytes = b""
     origin: Origin = Origin()
     parts: tuple[Part, ...] = ()
+    priority: int = 0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ answers leave, at least a token. So it finishes, and another one is the oldest. 
 passed only while it waits for somebody's blocks; whoever computes them gets there or ends, and then
 the waiting one, being older than the rest of the queue, comes first. Who is loading gives way to
 nobody, since others write to its blocks; but a load ends, well or not, in bounded time.
+
+Old is who came early, among requests of one priority: one that goes before others counts as older
+than all of them. Those may then wait as long as such requests come.
 """
 
 from bisect import insort
@@ -40,8 +43,8 @@ from kvikk.engine.speculation import MAX_ANSWERS, MAX_DRAFT_TOKENS, Speculation
 from kvikk.engine.tiering import NOTHING, Tiering
 from kvikk.shapes.blocks import most_blocks
 
-_BY_AGE = attrgetter("number")
-_BY_REMAINING = attrgetter("remaining", "number")
+_BY_RANK = attrgetter("rank")
+_BY_REMAINING = attrgetter("remaining", "rank")
 
 
 @dataclass
@@ -97,8 +100,8 @@ class Scheduler:
         self._free_rows = list(range(max_running - 1, -1, -1))
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence by its age."""
-        insort(self.waiting, sequence, key=_BY_AGE)
+        """Queue a sequence by its priority and age."""
+        insort(self.waiting, sequence, key=_BY_RANK)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, and free its blocks."""
@@ -261,7 +264,7 @@ class Scheduler:
         child.row = self._free_rows.pop()
         child.num_computed = child.room = parent.room
         child.table_changed = True
-        insort(self.running, child, key=_BY_AGE)
+        insort(self.running, child, key=_BY_RANK)
 
     def _choose_victim(self, sequence: Sequence, group: int) -> Sequence | None:
         """The newest sequence whose end frees a block of ``group`` now, if newer than ``sequence``.
@@ -272,7 +275,7 @@ class Scheduler:
         newer = [
             other
             for other in reversed(self.running)
-            if other.number > sequence.number and not other.is_loading
+            if other.rank > sequence.rank and not other.is_loading
         ]
         for other in newer:
             if self._cache.sole_blocks(other.number)[group] > 0:
@@ -346,7 +349,7 @@ class Scheduler:
     def _join(self, sequence: Sequence, room: int) -> None:
         """Let a waiting sequence, which has that much room, run."""
         self.waiting.remove(sequence)
-        insort(self.running, sequence, key=_BY_AGE)
+        insort(self.running, sequence, key=_BY_RANK)
         sequence.row = self._free_rows.pop()
         sequence.room = room
         sequence.table_changed = True

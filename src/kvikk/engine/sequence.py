@@ -50,6 +50,7 @@ class Sequence:
         "num_prompt_tokens",
         "number",
         "prompt_logprobs",
+        "rank",
         "request",
         "room",
         "row",
@@ -75,6 +76,7 @@ class Sequence:
         choice: int = 0,
     ) -> None:
         self.number = number
+        self.rank = (request.priority, number)  # smaller goes first
         self.request = request
         self.max_tokens = max_tokens  # prompt and answer together
         self.seed = seed

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -85,6 +85,7 @@ class Answer(Response):
         self._choices = choices
         self._fields = fields
         self._tab = tab
+        self._counts: dict[str, int] = {}  # for the access log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""
@@ -95,6 +96,7 @@ class Answer(Response):
             finished = await send_it(scope, send)
         finally:
             watcher.cancel()
+            scope["state"]["counts"] = self._counts
             if not finished:
                 self._service.worker.abort(self._request_id)
 
@@ -129,6 +131,7 @@ class Answer(Response):
     def _usage(self, output: Output) -> Usage:
         """All answers', so far."""
         counted = replace(output.usage, completion_tokens=self._choices.num_tokens)
+        self._counts = asdict(counted)
         return self._tab.usage(counted)
 
     async def _send_failure(self, scope: Scope, send: Send, output: Output) -> bool:

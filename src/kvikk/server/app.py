@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 import kvikk
 from kvikk.engine.loading import LoadedEngine
+from kvikk.server.access_log import AccessLog
 from kvikk.server.errors import install_error_handlers
 from kvikk.server.feed import Feeds
 from kvikk.server.keys import ApiKeys, KeyGate
@@ -17,12 +18,14 @@ from kvikk.server.routes import (
     cache,
     chat_completions,
     completions,
+    config,
     health,
     ledger,
     messages,
     models,
     page,
     responses,
+    tokens,
 )
 from kvikk.server.service import Service
 
@@ -51,8 +54,9 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.state.service = service
     app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
+    app.add_middleware(AccessLog, log=service.access_log)  # around all others
     install_error_handlers(app)
-    apis = (chat_completions, completions, responses, messages, models)
-    for routes in (*apis, bill, cache, ledger, health, page):
+    apis = (chat_completions, completions, responses, messages, models, tokens)
+    for routes in (*apis, bill, cache, config, ledger, health, page):
         app.include_router(routes.router)
     return app

@@ -105,7 +105,9 @@ class KeyGate:
         await self._app(scope, receive, send)
 
     def _is_guarded(self, path: str) -> bool:
-        return path.startswith("/v1") or (path == "/metrics" and not self._keys.everybody_operates)
+        if path == "/metrics":
+            return not self._keys.everybody_operates
+        return path.startswith("/v1") or path in ("/tokenize", "/detokenize")
 
 
 def require_operator(request: Request, what: str) -> None:

@@ -4,24 +4,20 @@ What a line has is enough to count every cause again without the server. Prompts
 where the operator asked for text.
 """
 
-import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
 
 from kvikk.engine.accounts import Account
 from kvikk.engine.books import Books
-from kvikk.errors import ModelError
 from kvikk.server.ledgers import request_ledger
+from kvikk.server.log_lines import LineLog
 from kvikk.text.tokenizer import Tokenizer
-from kvikk.wire.events import encode_json
 from kvikk.wire.ledger import RequestLedger
 
-logger = logging.getLogger(__name__)
-
+NAME = "the ledger log"
 # Of each block's key so many bytes: enough to tell billions of blocks apart.
 KEY_BYTES = 8
 
@@ -34,30 +30,16 @@ class _Entry:
     block_keys: Sequence[bytes]
 
 
-def open_ledger_log(file: Path) -> BinaryIO:
-    """The file, to append to. Raises ModelError if it cannot be written."""
-    try:
-        return file.open("ab")
-    except OSError as error:
-        raise ModelError(
-            f"the ledger log {file} cannot be written: {error.strerror or error}"
-        ) from None
-
-
 class LedgerLog:
-    """Appends to ``file`` in a thread of its own, so that no disk holds up the engine.
+    """Appends to ``file``. Raises ModelError if it cannot be written.
 
-    Raises ModelError if the file cannot be written. With a ``tokenizer`` lines have the prompts
-    too, as text and as token ids.
+    With a ``tokenizer`` lines have the prompts too, as text and as token ids.
     """
 
     def __init__(self, file: Path, block_size: int, tokenizer: Tokenizer | None) -> None:
-        self._file = open_ledger_log(file)
+        self._log = LineLog(file, NAME)
         self._block_size = block_size
         self._tokenizer = tokenizer
-        self._entries: SimpleQueue[_Entry | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="kvikk-ledger-log", daemon=True)
-        self._thread.start()
 
     def follow(self, books: Books) -> None:
         """Write a line for every account that ``books`` open from now on."""
@@ -65,24 +47,18 @@ class LedgerLog:
         def log(account: Account, token_ids: Sequence[int], keys: Sequence[bytes]) -> None:
             ledger = request_ledger(books, account, tenant=None)
             # The list of keys grows with the answer; these are the prompt's.
-            self._entries.put(_Entry(ledger, account.origin.key, token_ids, tuple(keys)))
+            entry = _Entry(ledger, account.origin.key, token_ids, tuple(keys))
+            self._log.put(partial(self._line, entry))
 
         books.log = log
 
+    def reopen(self) -> None:
+        """Open the file by its name again: it was moved away."""
+        self._log.reopen()
+
     def close(self) -> None:
         """Write what is left, and end."""
-        self._entries.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        with self._file as file:
-            while (entry := self._entries.get()) is not None:
-                try:
-                    file.write(encode_json(self._line(entry)) + b"\n")
-                    if self._entries.empty():
-                        file.flush()
-                except OSError as error:
-                    logger.error("the ledger log %s lacks a line: %s", file.name, error.strerror)
+        self._log.close()
 
     def _line(self, entry: _Entry) -> dict[str, Any]:
         ledger = entry.ledger.to_json()

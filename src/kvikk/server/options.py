@@ -20,8 +20,9 @@ class ServerOptions:
 
     Without ``api_keys`` everybody who reaches the port may ask; with more than one, each is a
     tenant that shares no cache with the others, and what touches all of them needs the
-    ``operator_key``. ``max_body_bytes`` bounds a request's body. On
-    SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
+    ``operator_key``. A tenant has at most ``tenant_requests`` at once, running or waiting (None:
+    half of all that may be, where there are several tenants). ``max_body_bytes`` bounds a request's
+    body. ``access_log`` is a file that gets a line of JSON for each. On SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
     ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
     ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
     add to those that are known. ``clock`` is a file with seconds to add to the time for these.
@@ -34,6 +35,8 @@ class ServerOptions:
     port: int = DEFAULT_PORT
     api_keys: tuple[str, ...] = ()
     operator_key: str | None = None
+    tenant_requests: int | None = None
+    access_log: Path | None = None
     max_body_bytes: int = 4 << 20
     drain_s: float = 60.0
     ledger_log: Path | None = None
@@ -45,6 +48,14 @@ class ServerOptions:
     price_per_hour: float | None = None
     kv_events: str | None = None
     kv_events_replay: str | None = None
+
+    @property
+    def most_requests_a_tenant(self) -> int | None:
+        """How many requests one tenant may have at once; None where there is but one."""
+        if self.tenant_requests is not None:
+            return self.tenant_requests
+        several = len(self.api_keys) + (self.operator_key is not None) > 1
+        return max(1, (self.engine.max_running + self.engine.max_queue) // 2) if several else None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
@@ -60,6 +71,8 @@ class ServerOptions:
             raise ModelError("prompts are for a ledger log; choose its file with --ledger-log")
         if self.kv_events_replay is not None and self.kv_events is None:
             raise ModelError("nothing is published that could be repeated; choose --kv-events")
+        if self.tenant_requests is not None and self.tenant_requests < 1:
+            raise ModelError(f"a tenant's limit is {self.tenant_requests}; at least 1 is needed")
         if self.max_body_bytes < 1:
             raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
         if not 0 <= self.drain_s <= TIMEOUT_MAX:

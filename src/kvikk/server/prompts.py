@@ -60,10 +60,11 @@ class PromptMaker:
             length > _LONG_TEXT_CHARACTERS or bool(plain_tools), tokenize
         )
 
-    async def of_text(self, text: str) -> Prompt:
-        """The prompt that a plain text is."""
+    async def of_text(self, text: str, *, plain: bool = False) -> Prompt:
+        """The prompt that a plain text is; ``plain``: with nothing in front of it."""
 
         def tokenize() -> Prompt:
-            return Prompt(self._tokenizer.encode(text), "prompt")
+            add_bos = False if plain else None
+            return Prompt(self._tokenizer.encode(text, add_bos=add_bos), "prompt")
 
         return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)

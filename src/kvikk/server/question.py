@@ -1,7 +1,7 @@
 """What is asked of the engine, whichever API it came by."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kvikk.text.answer_parts import AnswerStyle
@@ -31,7 +31,7 @@ class Prompt:
     token_ids: Sequence[int]
     parameter: str
     parts: tuple[Part, ...] = ()
-    style: AnswerStyle = AnswerStyle()
+    style: AnswerStyle = field(default_factory=AnswerStyle)
     shown_token_ids: frozenset[int] = frozenset()
     forced: GrammarSpec | None = None
 

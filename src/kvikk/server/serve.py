@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -13,9 +14,11 @@ from fastapi import FastAPI
 from kvikk.engine.loading import load_engine
 from kvikk.engine.progress_bar import loading_line
 from kvikk.errors import ModelError
+from kvikk.server.access_log import NAME as ACCESS_LOG
 from kvikk.server.app import create_app
 from kvikk.server.kv_events import KvEventPublisher
-from kvikk.server.ledger_log import open_ledger_log
+from kvikk.server.ledger_log import NAME as LEDGER_LOG
+from kvikk.server.log_lines import open_log
 from kvikk.server.options import ServerOptions
 from kvikk.server.report import memory_table
 from kvikk.server.service import Service
@@ -32,8 +35,9 @@ def run_server(options: ServerOptions) -> None:
     """
     # What can be wrong is, before the wait for the model.
     listener = _listen(options.host, options.port)
-    if options.ledger_log is not None:
-        open_ledger_log(options.ledger_log).close()
+    for file, name in ((options.ledger_log, LEDGER_LOG), (options.access_log, ACCESS_LOG)):
+        if file is not None:
+            open_log(file, name).close()
     rules = options.load_rules()
     publisher = (
         None
@@ -88,6 +92,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where."""
         await super().startup(sockets)
+        # What rotates logs moves the files away and says so.
+        self._loop.add_signal_handler(signal.SIGHUP, self._service.reopen_logs)
         _say(f"listening on {_url(self._listener)}")
         if not self._options.api_keys and not _is_loopback(self._listener):
             _say("anybody who reaches this address may use it: choose --api-key")

@@ -16,6 +16,7 @@ from kvikk.engine.loading import LoadedEngine
 from kvikk.engine.requests import Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
 from kvikk.errors import BusyError, RequestError
+from kvikk.server.access_log import NAME as ACCESS_LOG
 from kvikk.server.billing.decisions import Decider
 from kvikk.server.billing.prompts import ProviderPrompts
 from kvikk.server.billing.report import Machine, Wanted, bill_json
@@ -26,11 +27,13 @@ from kvikk.server.kept import KeptRequests
 from kvikk.server.keys import Caller
 from kvikk.server.ledger_log import LedgerLog
 from kvikk.server.ledgers import request_ledger
+from kvikk.server.log_lines import LineLog
 from kvikk.server.mailbox import Mailbox, Postman
 from kvikk.server.metrics import Metrics
 from kvikk.server.options import ServerOptions
 from kvikk.server.prompts import PromptMaker
 from kvikk.server.question import ID_PREFIXES, Question
+from kvikk.server.tenants import TenantPlaces
 from kvikk.text.grammars import Grammar, GrammarCompiler
 from kvikk.wire.models import ModelCard
 
@@ -53,7 +56,11 @@ class Service:
             text = loaded.tokenizer if options.ledger_text else None
             self._ledger_log = LedgerLog(options.ledger_log, options.engine.block_size, text)
             self._ledger_log.follow(self._books)
+        self.access_log: LineLog | None = None
+        if options.access_log is not None:
+            self.access_log = LineLog(options.access_log, ACCESS_LOG)
         self.kept = KeptRequests(len(options.api_keys) + (options.operator_key is not None))
+        self._places = TenantPlaces(options.most_requests_a_tenant)
         self.tokenizer = loaded.tokenizer
         self._grammars = GrammarCompiler(loaded.tokenizer)
         self.prompts = PromptMaker(loaded, self.model.id)
@@ -66,8 +73,15 @@ class Service:
     def stop(self) -> None:
         """End what runs and close what is open; returns when all is done."""
         self.worker.stop()
-        if self._ledger_log is not None:
-            self._ledger_log.close()
+        for log in (self._ledger_log, self.access_log):
+            if log is not None:
+                log.close()
+
+    def reopen_logs(self) -> None:
+        """Open the logs' files by their names again: they were moved away."""
+        for log in (self._ledger_log, self.access_log):
+            if log is not None:
+                log.reopen()
 
     @cached_property
     def _postman(self) -> Postman:
@@ -137,6 +151,7 @@ class Service:
             _salt(caller.salt, fields.cache_salt),
             Origin(caller.tenant, caller.key, route, self.model.id),
             prompt.parts,
+            fields.priority,
         )
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()
@@ -148,10 +163,17 @@ class Service:
                 tab.settle(account, output)
             tab.take(output)
             observe(output)
+            if output.ends_request:
+                self._places.give_back(caller.tenant)
             postman.post(mailbox, output)
 
         try:
-            self.worker.submit(request, listen)
+            self._places.take(caller.tenant)
+            try:
+                self.worker.submit(request, listen)
+            except BaseException:
+                self._places.give_back(caller.tenant)
+                raise
         except BusyError as error:
             raise self._busy(error) from None
         return request.id, mailbox

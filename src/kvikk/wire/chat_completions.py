@@ -45,7 +45,7 @@ class ChatCompletionRequest:
             default_limit=None,
             read_choices=ChoiceFields.of_chat,
         )
-        messages = tuple(map(_read_message, body.get("messages").items()))
+        messages = tuple(map(read_message, body.get("messages").items()))
         if not messages:
             body.get("messages").fail("is empty; at least one message is needed")
         return cls(generation, messages, ToolUse.from_json(body), CacheFields.from_json(body))
@@ -147,7 +147,7 @@ def _write_call_delta(delta: ToolCallDelta) -> dict[str, Any]:
     return call
 
 
-def _read_message(value: JsonValue) -> Message:
+def read_message(value: JsonValue) -> Message:
     """One message. Only an assistant's content may be null: it said nothing."""
     role = value.get("role")
     if role.string() not in _ROLES:

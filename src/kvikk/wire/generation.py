@@ -35,6 +35,7 @@ _CHOICE_FIELDS: Mapping[str, tuple[object, ...]] = {
     "prompt_logprobs": (),
 }
 _WRITTEN_APART = {"include_usage", "include_ledger", "logit_bias", "grammar", "choices"}
+MAX_PRIORITY = 2**31 - 1
 _PENALTY_LIMIT = 2.0  # the API's own
 _BIAS_LIMIT = 100.0
 
@@ -114,7 +115,7 @@ class GenerationFields:
             logit_bias=_logit_bias(body.get("logit_bias")),
             grammar=read_grammar(body),
             choices=ChoiceFields() if read_choices is None else read_choices(body),
-            priority=_integer(body, "priority", -(2**31), 0),
+            priority=_priority(body.get("priority")),
             cache_salt=_text(body, "cache_salt"),
             stream=stream,
             include_usage=not options.is_null and options.get("include_usage").boolean(False),
@@ -167,6 +168,10 @@ def _integer(body: JsonValue, name: str, minimum: int, default: int) -> int:
 def _text(body: JsonValue, name: str) -> str:
     value = body.get(name)
     return "" if value.is_null else value.string()
+
+
+def _priority(value: JsonValue) -> int:
+    return 0 if value.is_null else value.integer(-MAX_PRIORITY, MAX_PRIORITY)
 
 
 def _penalty(body: JsonValue, name: str) -> float:

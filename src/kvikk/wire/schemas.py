@@ -55,6 +55,25 @@ _GENERATION: Mapping[str, Schema] = {
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "top_k": whole(-1),
     "min_p": number(0, 1),
+    "min_tokens": whole(0, 2**63 - 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
+    "logit_bias": {
+        "type": "object",
+        "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+        "additionalProperties": number(-100, 100),
+    },
+    "priority": whole(-(2**31) + 1, 2**31 - 1),
+    "structured_outputs": obj(
+        {
+            "json": OBJECT,
+            "regex": TEXT,
+            "choice": array({"type": "string", "minLength": 1}, minItems=1),
+            "grammar": TEXT,
+            "json_object": FLAG,
+        }
+    ),
     "seed": whole(-(2**63), 2**63 - 1),
     "ignore_eos": FLAG,
     "cache_salt": TEXT,
@@ -63,6 +82,13 @@ _GENERATION: Mapping[str, Schema] = {
 }
 _STOP = {"type": "string", "minLength": 1, "maxLength": 1024}
 _STOPS = one_of(_STOP, array(_STOP, maxItems=4))
+_RESPONSE_FORMAT = one_of(
+    obj({"type": words("text", "json_object")}, ["type"]),
+    obj(
+        {"type": words("json_schema"), "json_schema": obj({"name": TEXT, "schema": OBJECT})},
+        ["type", "json_schema"],
+    ),
+)
 _STREAM_OPTIONS = obj({"include_usage": FLAG})
 _CACHING: Mapping[str, Schema] = {
     "prompt_cache_key": {"type": "string", "maxLength": 1024},
@@ -124,7 +150,19 @@ CHAT_COMPLETION = obj(
         "tools": array(
             obj({"type": words("function"), "function": _FUNCTION}, ["type", "function"])
         ),
-        "tool_choice": words("none", "auto"),
+        "tool_choice": one_of(
+            words("none", "auto", "required"),
+            obj(
+                {"type": words("function"), "function": obj({"name": _NAME}, ["name"])},
+                ["type", "function"],
+            ),
+        ),
+        "parallel_tool_calls": FLAG,
+        "response_format": _RESPONSE_FORMAT,
+        "n": whole(1, 128),
+        "logprobs": FLAG,
+        "top_logprobs": whole(0, 20),
+        "prompt_logprobs": whole(0, 20),
         **_GENERATION,
         **_CACHING,
     },
@@ -135,6 +173,12 @@ COMPLETION = obj(
     {
         "model": TEXT,
         "prompt": one_of(TEXT, array(whole(0, 2**31 - 1))),
+        "response_format": _RESPONSE_FORMAT,
+        "n": whole(1, 128),
+        "best_of": whole(1, 128),
+        "echo": FLAG,
+        "logprobs": whole(0, 20),
+        "prompt_logprobs": whole(0, 20),
         "max_tokens": whole(1, 2**63 - 1),
         "stop": _STOPS,
         "stream_options": _STREAM_OPTIONS,
@@ -243,3 +287,24 @@ MESSAGE = obj(
     ["model", "messages", "max_tokens"],
 )
 MESSAGE_COUNT = obj(_MESSAGES_PROMPT, ["model", "messages"])
+
+TOKENIZE = one_of(
+    obj(
+        {
+            "model": TEXT,
+            "prompt": TEXT,
+            "add_special_tokens": FLAG,
+            "return_token_strs": FLAG,
+        },
+        ["prompt"],
+    ),
+    obj(
+        {
+            "model": TEXT,
+            "messages": array(_CHAT_MESSAGE, minItems=1),
+            "return_token_strs": FLAG,
+        },
+        ["messages"],
+    ),
+)
+DETOKENIZE = obj({"model": TEXT, "tokens": array(whole(0, 2**31 - 1))}, ["tokens"])

@@ -1,0 +1,42 @@
+"""``POST /tokenize`` and ``/detokenize``: texts and conversations as tokens, and back."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvikk.server.bodies import read_body
+from kvikk.server.openapi import takes
+from kvikk.server.replies import json_response
+from kvikk.server.service import Service
+from kvikk.wire.schemas import DETOKENIZE, TOKENIZE
+from kvikk.wire.tokens import DetokenizeRequest, TokenizeRequest, tokenized
+
+router = APIRouter()
+
+
+@router.post("/tokenize", openapi_extra=takes(TOKENIZE))
+async def tokenize(request: Request) -> Response:
+    """The tokens of the prompt that a text, or a conversation, makes."""
+    service: Service = request.app.state.service
+    _, asked = await read_body(request, TokenizeRequest.from_json)
+    if asked.model is not None:
+        service.check_model(asked.model)
+    if asked.text is None:
+        prompt = await service.prompts.of_chat(asked.messages, asked.tools)
+    else:
+        prompt = await service.prompts.of_text(asked.text, plain=not asked.add_special_tokens)
+    token_ids = list(prompt.token_ids)
+    strings = None
+    if asked.with_strings:
+        strings = [service.tokenizer.decode([one], special=True) for one in token_ids]
+    return json_response(tokenized(token_ids, service.max_context_tokens, strings))
+
+
+@router.post("/detokenize", openapi_extra=takes(DETOKENIZE))
+async def detokenize(request: Request) -> Response:
+    """The text that tokens are."""
+    service: Service = request.app.state.service
+    _, asked = await read_body(request, DetokenizeRequest.from_json)
+    if asked.model is not None:
+        service.check_model(asked.model)
+    return json_response({"prompt": service.tokenizer.decode(asked.token_ids, special=True)})
