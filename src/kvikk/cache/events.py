@@ -6,6 +6,7 @@ and evicts its own blocks: a key is announced once a group and removed once a gr
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ class BlockStored:
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """These keys left the group's index to make room for ``sequence_id``, deepest first."""
+    """These keys left the group's index, deepest first: to make room for ``sequence_id``, or (-1)
+    because their conversation went to sleep.
+    """
 
     keys: tuple[bytes, ...]
     group: int
     sequence_id: int
+    reason: Literal["room", "sleep"] = "room"
 
 
 @dataclass(frozen=True, slots=True)

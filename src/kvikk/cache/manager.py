@@ -20,12 +20,13 @@ from itertools import islice
 
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvikk.cache.keeping import CacheKeeping, Hook
 from kvikk.cache.prefix import longest_prefix
 from kvikk.cache.records import FreeResult, GroupSpec, Match, OutOfBlocks, ResetResult
-from kvikk.cache.state import NOT_HELD, CachedSequence, CacheState
+from kvikk.cache.state import NOT_HELD, CachedSequence
 
 
-class CacheManager(CacheState):
+class CacheManager(CacheKeeping):
     """Block tables, prefix index and eviction over one pool a group.
 
     Every method either does all it says or raises and changes nothing. Misuse (an unknown sequence,
@@ -43,14 +44,14 @@ class CacheManager(CacheState):
         *,
         prefix_caching: bool = True,
         on_event: Callable[[Event], None] | None = None,
-        on_publish: Callable[[int, bytes, int], None] | None = None,
-        on_evict: Callable[[int, bytes, int], None] | None = None,
+        on_publish: Hook | None = None,
+        on_evict: Hook | None = None,
+        tenant_share: float = 0.0,
     ) -> None:
-        super().__init__(groups, block_size, prefix_caching)
+        super().__init__(groups, block_size, prefix_caching, tenant_share)
         self._on_event = on_event
         self._on_publish = on_publish
         self._on_evict = on_evict
-        self._unsent: list[Event] = []
 
     def match(self, keys: Sequence[bytes], num_tokens: int) -> Match:
         """What a prompt of ``num_tokens`` tokens, whose full blocks have these keys, can reuse.
@@ -77,10 +78,19 @@ class CacheManager(CacheState):
             keys=tuple(keys[: num_tokens // self.block_size]),
         )
 
-    def allocate(self, sequence_id: int, match: Match, num_tokens: int) -> None:
+    def allocate(
+        self,
+        sequence_id: int,
+        match: Match,
+        num_tokens: int,
+        *,
+        tenant: str = "",
+        last_resort: bool = True,
+    ) -> None:
         """Open a sequence on a match: share the hit's blocks, make room for ``num_tokens`` more.
 
-        The prompt's remaining full blocks are pending from now on. Raises OutOfBlocks, and
+        What is kept for other tenants is taken as a ``last_resort`` only. The prompt's remaining
+        full blocks are pending from now on. Raises OutOfBlocks, and
         ValueError for a sequence that is open already, ``num_tokens`` < 1 or a stale match.
         """
         if sequence_id in self._sequences:
@@ -97,15 +107,18 @@ class CacheManager(CacheState):
             ]
         except KeyError:
             raise ValueError("the match is stale: blocks of it were evicted since") from None
+        owner = self._owner(tenant)
         for group, (pool, blocks) in enumerate(zip(self._pools, shared, strict=True)):
             # A hit that is cached counts as free now and will not any more.
-            idle = sum(pool.references[block] == 0 for block in blocks)
-            if fresh > pool.num_available - idle:
-                raise OutOfBlocks(group, fresh, pool.num_available - idle)
+            available = pool.num_available(owner, last_resort) - sum(
+                pool.references[block] == 0 for block in blocks
+            )
+            if fresh > available:
+                raise OutOfBlocks(group, fresh, available)
 
         for pool, blocks in zip(self._pools, shared, strict=True):
             pool.acquire(blocks)
-        new = self._take(sequence_id, [fresh] * len(self._pools))
+        new = self._take(sequence_id, [fresh] * len(self._pools), owner)
         self._sequences[sequence_id] = CachedSequence(
             tables=[
                 array("i", [NOT_HELD] * first + blocks + taken)
@@ -118,6 +131,7 @@ class CacheManager(CacheState):
             last_key=match.keys[hit - 1] if hit else None,
             promised=match.keys[hit:],
             publishes=self.prefix_caching,
+            owner=owner,
         )
         for key in match.keys[hit:]:
             self._pending.setdefault(key, []).append(sequence_id)
@@ -135,7 +149,13 @@ class CacheManager(CacheState):
         }
 
     def restore(
-        self, sequence_id: int, keys: Sequence[bytes], num_blocks: int
+        self,
+        sequence_id: int,
+        keys: Sequence[bytes],
+        num_blocks: int,
+        *,
+        tenant: str = "",
+        last_resort: bool = True,
     ) -> dict[tuple[int, bytes], int]:
         """Open a sequence on its first ``num_blocks`` blocks, of which pools lack some.
 
@@ -153,16 +173,19 @@ class CacheManager(CacheState):
         fresh = [
             num_blocks - first - len(there) for first, there in zip(first_held, held, strict=True)
         ]
+        owner = self._owner(tenant)
         for group, (pool, there) in enumerate(zip(self._pools, held, strict=True)):
-            idle = sum(pool.references[block] == 0 for block in there.values())
-            if fresh[group] > pool.num_available - idle:
-                raise OutOfBlocks(group, fresh[group], pool.num_available - idle)
+            available = pool.num_available(owner, last_resort) - sum(
+                pool.references[block] == 0 for block in there.values()
+            )
+            if fresh[group] > available:
+                raise OutOfBlocks(group, fresh[group], available)
 
         for pool, there in zip(self._pools, held, strict=True):
             pool.acquire(there.values())
         tables: list[array[int]] = []
         to_fill: dict[tuple[int, bytes], int] = {}
-        for group, blocks in enumerate(self._take(sequence_id, fresh)):
+        for group, blocks in enumerate(self._take(sequence_id, fresh, owner)):
             new = iter(blocks)
             table = array("i", [NOT_HELD]) * first_held[group]
             for place in range(first_held[group], num_blocks):
@@ -180,17 +203,16 @@ class CacheManager(CacheState):
             last_key=None,
             promised=promised,
             publishes=self.prefix_caching,
+            owner=owner,
         )
         for key in promised:
             self._pending.setdefault(key, []).append(sequence_id)
         self._send()
         return to_fill
 
-    def _first_needed(self, num_blocks: int) -> list[int]:
-        """Of each group the first block that a hit of ``num_blocks`` needs."""
-        return [0 if reach is None else max(0, num_blocks - reach) for reach in self._reach]
-
-    def append(self, sequence_id: int, num_tokens: int) -> tuple[BlockCopy, ...]:
+    def append(
+        self, sequence_id: int, num_tokens: int, *, last_resort: bool = True
+    ) -> tuple[BlockCopy, ...]:
         """Make room for ``num_tokens`` more positions. Raises OutOfBlocks.
 
         Returns the copies to make before the step that writes them: a block shared since a fork is
@@ -207,11 +229,12 @@ class CacheManager(CacheState):
         for group, (pool, table) in enumerate(zip(self._pools, sequence.tables, strict=True)):
             copied = unfinished and pool.references[table[-1]] > 1
             needed.append(fresh + copied)
-            if needed[-1] > pool.num_available:
-                raise OutOfBlocks(group, needed[-1], pool.num_available)
+            available = pool.num_available(sequence.owner, last_resort)
+            if needed[-1] > available:
+                raise OutOfBlocks(group, needed[-1], available)
 
         copies = []
-        new = self._take(sequence_id, needed)
+        new = self._take(sequence_id, needed, sequence.owner)
         for group, (table, blocks) in enumerate(zip(sequence.tables, new, strict=True)):
             if len(blocks) > fresh:
                 source, target = table[-1], blocks.pop(0)
@@ -272,6 +295,7 @@ class CacheManager(CacheState):
             last_key=parent.last_key,
             promised=(),
             publishes=parent.publishes,
+            owner=parent.owner,
         )
 
     def free(self, sequence_id: int) -> FreeResult:
@@ -306,6 +330,8 @@ class CacheManager(CacheState):
         Live sequences keep their blocks and go on, but publish no more, since all they compute
         stands on blocks that are no longer known.
         """
+        for pin in self.pins:
+            self.unpin(pin.number)
         dropped = sum(pool.clear() for pool in self._pools)
         self._pending.clear()
         for sequence in self._sequences.values():
@@ -314,7 +340,7 @@ class CacheManager(CacheState):
         self._send()
         return ResetResult(dropped, self.usage().live_blocks, tuple(self._sequences))
 
-    def _take(self, sequence_id: int, counts: Sequence[int]) -> list[list[int]]:
+    def _take(self, sequence_id: int, counts: Sequence[int], owner: int) -> list[list[int]]:
         """``counts`` blocks of each group, evicting what must go.
 
         A hit is a prefix of every group: what leaves a group that keeps all tokens can be hit in no
@@ -324,7 +350,7 @@ class CacheManager(CacheState):
         taken: list[list[int]] = [[] for _ in self._pools]
         removed: list[list[bytes]] = [[] for _ in self._pools]
         for group in sorted(range(len(taken)), key=lambda group: self._reach[group] is not None):
-            taken[group], evicted = self._pools[group].take(counts[group])
+            taken[group], evicted = self._pools[group].take(counts[group], owner)
             for key, block in evicted:
                 self._evict(group, key, block, removed)
                 if self._reach[group] is None:
@@ -339,11 +365,6 @@ class CacheManager(CacheState):
         ]
         return taken
 
-    def _evict(self, group: int, key: bytes, block: int, removed: list[list[bytes]]) -> None:
-        removed[group].append(key)
-        if self._on_evict is not None:
-            self._on_evict(group, key, block)
-
     def _publish(self, sequence_id: int, keys: Sequence[bytes], stop: int) -> None:
         """Put the sequence's next blocks, up to ``stop``, into the index of every group."""
         sequence = self._sequences[sequence_id]
@@ -355,7 +376,8 @@ class CacheManager(CacheState):
             for block in range(max(start, sequence.first_held[group]), stop):
                 own, indexed = table[block], pool.index.get(keys[block])
                 if indexed is None:
-                    pool.publish(own, keys[block], keys[block - 1] if block else None)
+                    parent = keys[block - 1] if block else None
+                    pool.publish(own, keys[block], parent, sequence.owner)
                     if self._on_publish is not None:
                         self._on_publish(group, keys[block], own)
                     if not runs or runs[-1][-1] != block - 1:
@@ -386,10 +408,3 @@ class CacheManager(CacheState):
             self._pools[group].release(reversed(table[first:first_held]))
             table[first:first_held] = array("i", [NOT_HELD]) * (first_held - first)
             sequence.first_held[group] = first_held
-
-    def _send(self) -> None:
-        """Tell what changed. Last in every operation, so that a listener meets a whole manager."""
-        unsent, self._unsent = self._unsent, []
-        if self._on_event is not None:
-            for event in unsent:
-                self._on_event(event)

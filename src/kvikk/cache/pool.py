@@ -10,16 +10,17 @@
       └────── release ───────┘                            └──── acquire ─────┘ │
       └────────────────────────────── take, drop ◄─────────────────────────────┘
 
-The queue is a doubly linked list threaded through two arrays: a hit leaves from its middle in O(1),
-and a million blocks need no million objects.
+The order of the queue, and who is spared, is ``queue``'s affair.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
 from kvikk.cache.blocks import BlockState, Usage
+from kvikk.cache.queue import COMMON, EvictionQueue
 
 
 class BlockPool:
@@ -37,21 +38,25 @@ class BlockPool:
         self._keys: dict[int, bytes] = {}  # the index's inverse
         self._parent_keys: dict[int, bytes | None] = {}
         self._empty = array("i", range(num_blocks - 1, -1, -1))  # the lowest number on top
-        # The entry past the last block is the queue's two ends: newer is the oldest cached block.
-        self._newer = array("i", [num_blocks]) * (num_blocks + 1)
-        self._older = array("i", [num_blocks]) * (num_blocks + 1)
-        self._num_cached = 0
+        self._queue = EvictionQueue(num_blocks)
 
-    @property
-    def num_available(self) -> int:
-        """How many blocks ``take`` can give: the empty and the cached ones."""
-        return len(self._empty) + self._num_cached
+    def add_owner(self, reserve_blocks: int) -> int:
+        """One more owner, whose indexed blocks stay while they are no more than its reserve."""
+        return self._queue.add_owner(reserve_blocks)
+
+    def num_available(self, owner: int = COMMON, last_resort: bool = True) -> int:
+        """How many blocks ``take`` can give: empty, and cached but for what others keep.
+
+        That too, as a ``last_resort``.
+        """
+        kept = 0 if last_resort else self._queue.reserved(owner)
+        return len(self._empty) + self._queue.num_cached - kept
 
     def usage(self) -> Usage:
         """Live, cached and empty blocks."""
         empty = len(self._empty)
-        live = self.num_blocks - self._num_cached - empty
-        return Usage(self.num_blocks, live, self._num_cached, empty)
+        cached = self._queue.num_cached
+        return Usage(self.num_blocks, self.num_blocks - cached - empty, cached, empty)
 
     def states(self) -> bytes:
         """The ``BlockState`` of every block, a byte each; 0.3 ms for a hundred thousand."""
@@ -62,18 +67,18 @@ class BlockPool:
         states[references > 1] = BlockState.SHARED
         return states.tobytes()
 
-    def take(self, count: int) -> tuple[list[int], list[tuple[bytes, int]]]:
+    def take(self, count: int, owner: int = COMMON) -> tuple[list[int], list[tuple[bytes, int]]]:
         """Give ``count`` blocks one reference each; return them, and what was evicted for them.
 
         At most ``num_available`` may be asked for.
         """
-        assert count <= self.num_available
+        assert count <= self.num_available()
         from_empty = min(count, len(self._empty))
         blocks = [self._empty.pop() for _ in range(from_empty)]
         evicted = []
         for _ in range(count - from_empty):
-            block = self._newer[self.num_blocks]
-            self._unlink(block)
+            block = self._queue.victim(owner)
+            self._queue.remove(block)
             evicted.append((self._forget(block), block))
             blocks.append(block)
         for block in blocks:
@@ -84,7 +89,7 @@ class BlockPool:
         """Add a reference to each block; all are live or cached."""
         for block in blocks:
             if self.references[block] == 0:
-                self._unlink(block)
+                self._queue.remove(block)
             self.references[block] += 1
 
     def release(self, blocks: Iterable[int]) -> None:
@@ -93,17 +98,32 @@ class BlockPool:
             self.references[block] -= 1
             if self.references[block] == 0:
                 if block in self._keys:
-                    self._append(block)
+                    self._queue.append(block)
                 else:
                     self._empty.append(block)
 
-    def publish(self, block: int, key: bytes, parent_key: bytes | None) -> None:
-        """Put a live, full, computed block into the index."""
+    def publish(
+        self, block: int, key: bytes, parent_key: bytes | None, owner: int = COMMON
+    ) -> None:
+        """Put a live, full, computed block into the index, as its parent's owner's if it has one.
+
+        So all of a chain is one owner's, and goes from its end.
+        """
         assert block not in self._keys
         assert key not in self.index
         self.index[key] = block
         self._keys[block] = key
         self._parent_keys[block] = parent_key
+        parent = None if parent_key is None else self.index.get(parent_key)
+        self._queue.index(block, owner if parent is None else self._queue.owner(parent))
+
+    def parent_key(self, block: int) -> bytes | None:
+        """The key in front of an indexed block's."""
+        return self._parent_keys[block]
+
+    def num_children(self) -> Counter[bytes | None]:
+        """How many indexed blocks come right behind each key; O(blocks)."""
+        return Counter(self._parent_keys.values())
 
     def drop(self, key: bytes) -> int | None:
         """Make this key's block, which has no user, empty. None if there is none."""
@@ -111,42 +131,27 @@ class BlockPool:
         if block is None:
             return None
         assert self.references[block] == 0
-        self._unlink(block)
+        self._queue.remove(block)
         self._forget(block)
         self._empty.append(block)
         return block
 
     def clear(self) -> int:
         """Forget every key; live blocks stay live. Returns how many cached blocks became empty."""
-        num_dropped = self._num_cached
+        num_dropped = self._queue.num_cached
         self._empty.extend(block for block in self._keys if self.references[block] == 0)
         self.index.clear()
         self._keys.clear()
         self._parent_keys.clear()
-        self._newer[self.num_blocks] = self._older[self.num_blocks] = self.num_blocks
-        self._num_cached = 0
+        self._queue.clear()
         return num_dropped
 
     def _forget(self, block: int) -> bytes:
         key = self._keys.pop(block)
         del self._parent_keys[block]
         del self.index[key]
+        self._queue.forget(block)
         return key
-
-    def _append(self, block: int) -> None:
-        """Make the block the newest of the queue."""
-        newest = self._older[self.num_blocks]
-        self._newer[newest] = block
-        self._older[block] = newest
-        self._newer[block] = self.num_blocks
-        self._older[self.num_blocks] = block
-        self._num_cached += 1
-
-    def _unlink(self, block: int) -> None:
-        older, newer = self._older[block], self._newer[block]
-        self._newer[older] = newer
-        self._older[newer] = older
-        self._num_cached -= 1
 
     def check(self, expected_references: dict[int, int], ancestors_stay: bool) -> None:
         """Recount everything against the references that tables hold; AssertionError if it differs.
@@ -155,13 +160,8 @@ class BlockPool:
         """
         for block, count in enumerate(self.references):
             assert count == expected_references.get(block, 0), f"block {block}: {count} references"
-        queue = []
-        block = self._newer[self.num_blocks]
-        while block != self.num_blocks:
-            assert self._older[self._newer[block]] == block
-            queue.append(block)
-            block = self._newer[block]
-        assert len(queue) == self._num_cached
+        queue = self._queue.blocks()
+        self._queue.check(list(self._keys))
         blocks = [*queue, *self._empty, *expected_references]
         assert sorted(blocks) == list(range(self.num_blocks)), "live + cached + empty = all"
         assert {key: block for block, key in self._keys.items()} == self.index

@@ -30,6 +30,7 @@ class CachedSequence:
     last_key: bytes | None  # the key of the last of those
     promised: tuple[bytes, ...]  # the prompt's keys that this sequence was opened to compute
     publishes: bool  # False since a reset, or without prefix caching
+    owner: int  # whose the blocks are that it publishes, in every pool
 
 
 class CacheState:
@@ -56,6 +57,10 @@ class CacheState:
     def held(self, keys: Sequence[bytes]) -> tuple[frozenset[bytes], ...]:
         """Which of these each group has in its index."""
         return tuple(frozenset(keys) & pool.index.keys() for pool in self._pools)
+
+    def _first_needed(self, num_blocks: int) -> list[int]:
+        """Of each group the first block that a hit of ``num_blocks`` needs."""
+        return [0 if reach is None else max(0, num_blocks - reach) for reach in self._reach]
 
     def computing(self, key: bytes, besides: int) -> int | None:
         """A live sequence other than ``besides`` that was opened to compute this key."""

@@ -27,6 +27,7 @@ Old is who came early, among requests of one priority: one that goes before othe
 than all of them. Those may then wait as long as such requests come.
 """
 
+import logging
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,6 +46,9 @@ from kvikk.shapes.blocks import most_blocks
 
 _BY_RANK = attrgetter("rank")
 _BY_REMAINING = attrgetter("remaining", "rank")
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -230,6 +234,8 @@ class Scheduler:
             except OutOfBlocks as shortage:
                 victim = self._choose_victim(sequence, shortage.group)
                 if victim is None:
+                    if sequence is self.running[0] and self._give_up_pin():
+                        continue
                     return
                 step.budget += step.chunks.pop(victim, 0)
                 self.preempt(victim)
@@ -248,7 +254,9 @@ class Scheduler:
             return
         if sequence.remaining == 1 and not sequence.num_forks:
             wanted += -(sequence.room + wanted) % self._block_size
-        step.copies += self._cache.append(sequence.number, wanted)
+        # The oldest may take what is kept for other tenants, so that it gets to its end.
+        oldest = sequence is self.running[0]
+        step.copies += self._cache.append(sequence.number, wanted, last_resort=oldest)
         sequence.room += wanted
         sequence.table_changed = True
 
@@ -330,9 +338,14 @@ class Scheduler:
                     return admitted
                 place -= 1
                 continue
+            alone = not self.running
+            tenant = sequence.request.origin.tenant
             try:
-                self._cache.allocate(sequence.number, match, 1)
+                self._cache.allocate(sequence.number, match, 1, tenant=tenant, last_resort=alone)
             except OutOfBlocks:
+                if alone and self._give_up_pin():
+                    place -= 1
+                    continue
                 return admitted
             if not self._fits(sequence, match.num_tokens, match.num_tokens + 1):
                 # Blocks of the hit that nobody used are not free any more; too little is left.
@@ -371,6 +384,17 @@ class Scheduler:
             self._tiering.is_loading or any(map(self._is_looked_up, self.waiting))
         )
 
+    def _give_up_pin(self) -> bool:
+        """Let the oldest pin go, since somebody could not run beside it; False if there is none."""
+        pin = self._cache.unpin_oldest()
+        if pin is not None:
+            logger.warning(
+                "pin %d (%d tokens) is given up: a request could not run beside it",
+                pin.number,
+                pin.num_tokens,
+            )
+        return pin is not None
+
     def _is_looked_up(self, sequence: Sequence) -> bool:
         return self._tiering is not None and self._tiering.is_looking(sequence)
 
@@ -386,10 +410,14 @@ class Scheduler:
         """Give a sequence a prefix's blocks and have them filled; False if there are too few."""
         assert self._tiering is not None
         num_tokens = num_blocks * self._block_size
+        alone = not self.running
+        tenant = sequence.request.origin.tenant
         try:
-            blocks = self._cache.restore(sequence.number, match.keys, num_blocks)
+            blocks = self._cache.restore(
+                sequence.number, match.keys, num_blocks, tenant=tenant, last_resort=alone
+            )
         except OutOfBlocks:
-            return False
+            return alone and self._give_up_pin()  # then it is looked at once more
         if not self._fits(sequence, num_tokens, num_tokens):
             self._cache.free(sequence.number)
             return False
@@ -429,11 +457,8 @@ class Scheduler:
         for sequence in self.running:
             more = self._blocks_needed(sequence, sequence.num_computed, sequence.room)
             needed = [one + other for one, other in zip(needed, more, strict=True)]
-        usage = self._cache.usage_by_group()
-        return all(
-            blocks <= group.cached_blocks + group.empty_blocks
-            for blocks, group in zip(needed, usage, strict=True)
-        )
+        available = self._cache.available(candidate.request.origin.tenant)
+        return all(blocks <= free for blocks, free in zip(needed, available, strict=True))
 
     def _blocks_needed(self, sequence: Sequence, computed: int, room: int) -> list[int]:
         """Blocks a group that a sequence lacks for its known tokens and one block of growth."""

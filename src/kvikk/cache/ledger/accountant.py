@@ -40,14 +40,16 @@ from kvikk.cache.ledger.roots import Root
 DEFAULT_MEMORY_BYTES = 96 * 2**20
 
 _BARE_ROOT = b"\0" * 32
-# A key that went: when, to make room for whom, the how many-th of its group, or by a reset.
+_NOTHING, _RESET, _SLEEP = range(3)
+_DROPPED_BY = ("", "reset", "sleep")
+# A key that went: when, to make room for whom, the how many-th of its group, or what dropped it.
 _GONE = np.dtype(
     [
         ("at_s", np.float64),
         ("sequence", np.int64),
         ("ordinal", np.int64),
         ("group", np.int32),
-        ("by_reset", np.int32),
+        ("dropped_by", np.int32),
     ]
 )
 
@@ -101,7 +103,7 @@ class Accountant:
         elif isinstance(event, BlockRemoved):
             self._removed(event)
         elif isinstance(event, AllBlocksCleared):
-            self._remember(self._residents.clear(), sequence=-1, group=0, by_reset=True)
+            self._remember(self._residents.clear(), sequence=-1, group=0, dropped_by=_RESET)
 
     def open(
         self,
@@ -178,15 +180,16 @@ class Accountant:
 
     def _removed(self, event: BlockRemoved) -> None:
         went = [key for key in event.keys if self._residents.remove(key)]
-        self._remember(went, event.sequence_id, event.group, by_reset=False)
+        dropped_by = _SLEEP if event.reason == "sleep" else _NOTHING
+        self._remember(went, event.sequence_id, event.group, dropped_by)
         self._removals[event.group] += len(event.keys)
 
-    def _remember(self, keys: list[bytes], sequence: int, group: int, by_reset: bool) -> None:
+    def _remember(self, keys: list[bytes], sequence: int, group: int, dropped_by: int) -> None:
         if keys:
             rows = np.zeros(len(keys), _GONE)
             rows["at_s"], rows["sequence"], rows["group"] = self._clock(), sequence, group
             rows["ordinal"] = self._removals[group] + np.arange(len(keys))
-            rows["by_reset"] = by_reset
+            rows["dropped_by"] = dropped_by
             self._gone.add(fingerprints(keys), rows)
 
     # What is said.
@@ -257,8 +260,9 @@ class Accountant:
         group = int(row["group"])
         # Rounded, so that blocks that went together are told of together.
         seconds_ago = round(self._clock() - float(row["at_s"]), 1)
-        if row["by_reset"]:
-            return _BlockCause(Cause.EXPIRED, Detail(seconds_ago=seconds_ago, part="reset"))
+        if row["dropped_by"]:
+            part = _DROPPED_BY[row["dropped_by"]]
+            return _BlockCause(Cause.EXPIRED, Detail(seconds_ago=seconds_ago, part=part))
         detail = Detail(
             sequence=int(row["sequence"]),
             seconds_ago=seconds_ago,
