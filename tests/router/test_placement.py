@@ -214,6 +214,40 @@ def test_told_roots_differ_by_size_adapter_and_salt() -> None:
     assert len(roots) == 4
 
 
+def turns(number: int) -> list[dict]:
+    """Three turns of one conversation, all below any family's length."""
+    texts = ["Be kind.", f"question {number}", "answer", "next", "answer", "last"]
+    return [chat(*texts[:stop]) for stop in (2, 4, 6)]
+
+
+def test_routers_that_do_not_talk_agree_by_hashing_how_a_conversation_begins() -> None:
+    routers = [Fleet(count=4, policy="consistent_hash") for _ in range(3)]
+    places = []
+    for number in range(40):
+        slots = {
+            router.ask(body).replica.id for router, body in zip(routers, turns(number), strict=True)
+        }
+        assert len(slots) == 1
+        places.append(slots.pop())
+    assert len(set(places)) == 4
+
+
+def test_routers_that_do_not_talk_agree_by_hearing_the_same_events(text_side: TextSide) -> None:
+    source = {f"http://replica{slot}": EventSource("tcp://127.0.0.1:1", None) for slot in range(3)}
+    routers = [Fleet(text_side=text_side, events=source) for _ in range(2)]
+    for number in range(12):
+        body = chat(f"{number} {LONG}", "hello")
+        prompt = text_side.template.render(body["messages"])
+        tokens = text_side.tokenizer.encode(prompt, add_bos=False)
+        count, holder = len(tokens) // 32, number % 3
+        names = tuple(range(1000 * number, 1000 * number + count))
+        event = KvStored(names, None, tokens[: 32 * count], 32)
+        for router in routers:  # one of them sent it there; both hear what came of it
+            router.placement.holders[holder].told.hear(KvBatch(0.0, (event,)))
+            router.placement._follow_told()
+        assert [router.send(body)[1].replica.slot for router in routers] == [holder] * 2
+
+
 def test_a_replica_that_stopped_or_left_holds_nothing() -> None:
     fleet = Fleet()
     slot = fleet.ask(chat(LONG, "hello")).replica.slot

@@ -51,7 +51,7 @@ class Prompt:
 
     ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
     digest of what it belongs to, by the caller's word (``session_name``) or by its beginning;
-    ``prefix`` is the key that prompts of one family share.
+    ``prefix`` stands for how it begins, the same for all turns of a conversation.
     """
 
     learned: View
@@ -94,7 +94,7 @@ def read_prompt(
         return EMPTY
     api = next((api for ending, api in _APIS.items() if asked.path.endswith(ending)), None)
     pieces = segments(api, body) if api else []
-    name, session = _session(asked, pieces)
+    name, session, begins = _session(asked, pieces)
     salt = body.get("cache_salt")
     own_salt = salt if isinstance(salt, str) else ""
     tokens = _tokens(asked, api, text_side)
@@ -102,7 +102,7 @@ def read_prompt(
         root = _root("content", asked.model, asked.salt, own_salt, 1)
         content = _content(body, pieces)
         chunks = View(0, content_keys(root, content, CHUNK_BYTES))
-        prefix = _family(chunks.keys, CHUNK_TOKENS)
+        prefix = begins or _family(chunks.keys, CHUNK_TOKENS)
         return Prompt(chunks, (), len(content), session, name, prefix)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)
@@ -115,7 +115,7 @@ def read_prompt(
         for size in told_sizes
         for salt in salts
     )
-    return Prompt(learned, told, len(tokens), session, name, _family(learned.keys, size))
+    return Prompt(learned, told, len(tokens), session, name, begins or _family(learned.keys, size))
 
 
 def told_root(block_size: int, adapter: str, salt: str) -> bytes:
@@ -144,20 +144,33 @@ def _root(kind: str, model: str, tenant_salt: bytes, salt: str, block_size: int)
     )
 
 
-def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes]:
-    """Whose request it is: its own word for it, else all up to the first message of the user's."""
+def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes, bytes]:
+    """Whose request it is, and how it begins.
+
+    The caller's own word for its session and that word's digest, and a digest of all up to the end
+    of the user's first message, which stays the same as a conversation grows; empty where there is
+    none. Without a word the beginning is the session.
+    """
     body = asked.json or {}
+    salt = body.get("cache_salt")
+    scope = [asked.salt, asked.model.encode("utf-8", "surrogatepass"), _bytes(salt)]
+    beginning = sha256(b"beginning\0" + b"\0".join(scope))
+    begins = b""
+    for piece in pieces:
+        beginning.update(_bytes(piece.text) + b"\0")
+        if piece.role == "user" and piece.ends_message:
+            begins = beginning.digest()
+            break
     header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
     for given in (body.get("prompt_cache_key"), header, _metadata_user(body)):
         if isinstance(given, str) and given:
-            told = b"\0".join((asked.salt, asked.model.encode(), given.encode("utf-8", "replace")))
-            return given[:256], sha256(b"session\0" + told).digest()
-    beginning = sha256(b"beginning\0" + asked.salt + b"\0" + asked.model.encode())
-    for piece in pieces:
-        beginning.update(piece.text.encode("utf-8", "surrogatepass") + b"\0")
-        if piece.role == "user" and piece.ends_message:
-            return "", beginning.digest()
-    return "", b""
+            named = sha256(b"session\0" + b"\0".join([*scope, _bytes(given)])).digest()
+            return given[:256], named, begins
+    return "", begins, begins
+
+
+def _bytes(text: object) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
 
 
 def _metadata_user(body: Mapping[str, Any]) -> object:
@@ -222,4 +235,8 @@ def _is_token_ids(prompt: object) -> bool:
 
 
 def _family(keys: Sequence[bytes], block_tokens: int) -> bytes:
-    return keys[: max(1, _FAMILY_TOKENS // block_tokens)][-1] if keys else b""
+    """What stands for a prompt without messages: a key that stays the same as the prompt grows."""
+    blocks = max(1, _FAMILY_TOKENS // block_tokens)
+    if len(keys) >= blocks:
+        return keys[blocks - 1]
+    return keys[0] if keys else b""
