@@ -29,9 +29,12 @@ def turns(*said: Any) -> list[dict[str, Any]]:
 def messages(
     system: Any, said: Sequence[Any], model: str = "claude-sonnet-4-5", **more: Any
 ) -> Line:
-    """An Anthropic body with a marked system text, if it is a string."""
+    """An Anthropic body; a system text that is a string is marked, and the newest turn with it."""
     shown = [block(system, marked=True)] if isinstance(system, str) else system
     history = list(said) if said and isinstance(said[0], dict) else turns(*said)
+    newest = history[-1]["content"]
+    if isinstance(system, str) and isinstance(newest, str) and "cache_control" not in more:
+        history = [*history[:-1], {**history[-1], "content": [block(newest, marked=True)]}]
     body = {"model": model, "max_tokens": 64, "system": shown, "messages": history, **more}
     return {"request": body, "provider": "anthropic", "api": "messages"}
 

@@ -610,7 +610,8 @@ def new_ids_in_chat() -> list[Line]:
 @variant("history.thinking_dropped", "$.messages[1].content[0]")
 def thoughts_go_when_a_new_turn_begins() -> list[Line]:
     thought = {"type": "thinking", "thinking": text("hm", 400), "signature": "c2ln"}
-    use, result = tool_use("toolu_1", "ls", dir="."), tool_result("toolu_1", text("f", 300))
+    use = tool_use("toolu_1", "ls", dir=".")
+    result = tool_result("toolu_1", text("f", 300), marked=True)
     asked = {"role": "user", "content": "Look"}
     done = [{"role": "assistant", "content": "Two files."}, {"role": "user", "content": "So?"}]
     return two(
@@ -699,7 +700,7 @@ def a_screenshot_in_a_result_is_taken_again() -> list[Line]:
         said = [
             {"role": "user", "content": "Look"},
             {"role": "assistant", "content": [tool_use("toolu_1", "screen")]},
-            {"role": "user", "content": [tool_result("toolu_1", shown)]},
+            {"role": "user", "content": [tool_result("toolu_1", shown, marked=True)]},
             *more,
         ]
         return messages(text("a", 2000), said)
@@ -967,9 +968,10 @@ def only_the_tools_are_marked() -> list[Line]:
 @variant("breakpoint.placement", "$.system[0].cache_control")
 def a_growing_history_is_never_marked() -> list[Line]:
     said = [text("q", 900), text("r", 900), "So?"]
+    system = [block(text("a", 1500), marked=True)]
     return [
-        read(sent(messages(text("a", 1500), said), 100), 3300, 0, 1500),
-        read(sent(messages(text("a", 1500), [*said, "Yes.", "And?"]), 120), 3320, 1500, 0),
+        read(sent(messages(system, said), 100), 3300, 0, 1500),
+        read(sent(messages(system, [*said, "Yes.", "And?"]), 120), 3320, 1500, 0),
     ]
 
 
@@ -1084,7 +1086,7 @@ def an_hour_behind_five_minutes_in_bedrock() -> list[Line]:
 # ------------------------------------------------------------------------------- lifetimes
 
 
-@variant("ttl.expired", "$.system[0].cache_control")
+@variant("ttl.expired", "$.messages[0].content[0].cache_control")
 def ten_minutes_between_two_turns() -> list[Line]:
     return two(messages(RULES, FIRST), messages(RULES, MORE), gap_s=601)
 

@@ -95,12 +95,30 @@ def finding_of(exchange: Exchange, cause: Cause, pair: Pair | None, tokens: int 
         sibling=None if pair is None else pair.earlier.exchange.index,
         before=cause.before,
         after=cause.after,
-        character=None if pair is None or pair.content is None else pair.content.character,
+        character=_character(pair, cause),
+        common_end=_common_end(pair),
         note=cause.note,
         id=exchange.id,
         model=exchange.model,
         provider=exchange.provider,
     )
+
+
+def _character(pair: Pair | None, cause: Cause) -> int | None:
+    """Where a text first differs, if the cause is a text."""
+    if pair is None or not cause.path.startswith("$."):
+        return None
+    if pair.content is not None and pair.content.cause == cause.cause:
+        return pair.content.character
+    is_boundary = cause.cause.startswith("breakpoint.")
+    return pair.place.character if is_boundary and pair.place.character else None
+
+
+def _common_end(pair: Pair | None) -> str:
+    """The path of the last piece of the common beginning."""
+    if pair is None or pair.place.index == 0:
+        return ""
+    return pair.prompt.slots[pair.place.index - 1].path
 
 
 def _contaminated(pair: Pair) -> Cause | None:

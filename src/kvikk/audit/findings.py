@@ -24,8 +24,8 @@ class Finding:
 
     ``sibling`` is the earlier request that it should have shared with, None where one request shows
     it alone. ``location`` is a JSON path in the request as sent; ``character`` where its text first
-    differs. ``cost`` in US dollars and ``cost_in_input_tokens`` are what the miss cost beyond a
-    hit, None where no price is known.
+    differs; ``common_end`` the last piece that both requests have. ``cost`` in US dollars and
+    ``cost_in_input_tokens`` are what the miss cost beyond a hit, None where no price is known.
     """
 
     request: int
@@ -37,6 +37,7 @@ class Finding:
     before: str = ""
     after: str = ""
     character: int | None = None
+    common_end: str = ""
     note: str = ""
     id: str = ""
     model: str = ""
@@ -58,6 +59,7 @@ class Finding:
             "character": self.character,
             "before": excerpt(self.before),
             "after": excerpt(self.after),
+            "common_end": self.common_end,
             "note": self.note,
             "id": self.id,
             "model": self.model,

@@ -107,6 +107,12 @@ def changes(
         yield ParameterChange(cause, place, path, theirs, ours)
 
 
+def parameter_path(api: Api, place: str) -> str:
+    """The parameter that a place in a body is of; the place itself if it is of none."""
+    inside = [path for path in _PATHS[api] if f"{place}.".startswith(f"{path}.")]
+    return max(inside, key=len, default=place)
+
+
 def _at(body: Mapping[str, Any], path: str) -> object:
     value: object = body
     for name in path.split(".")[1:]:
