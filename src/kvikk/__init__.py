@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kvikk.engine.async_llm import AsyncLLM as AsyncLLM
     from kvikk.engine.llm import LLM as LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "__version__"]
+__all__ = ["LLM", "AsyncLLM", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from kvikk.engine.llm import LLM
 
         return LLM
+    if name == "AsyncLLM":
+        from kvikk.engine.async_llm import AsyncLLM
+
+        return AsyncLLM
     raise AttributeError(f"module 'kvikk' has no attribute {name!r}")

@@ -11,7 +11,15 @@ from kvikk.backends.base import SamplingParameters
 from kvikk.engine.loading import Progress, load_engine
 from kvikk.engine.options import EngineOptions
 from kvikk.engine.progress_bar import ProgressBar
-from kvikk.engine.requests import FinishReason, Generation, Output, Request, Timings, Usage
+from kvikk.engine.requests import (
+    FinishReason,
+    Generation,
+    Output,
+    Request,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 from kvikk.errors import RequestError
 from kvikk.text.chat import require_chat_template
 
@@ -20,7 +28,8 @@ from kvikk.text.chat import require_chat_template
 class Completion:
     """One prompt's answer.
 
-    ``usage.cached_tokens`` of the prompt were reused from earlier requests.
+    ``usage.cached_tokens`` of the prompt were reused from earlier requests. ``logprobs`` are the
+    tokens', where they were asked for.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -29,6 +38,7 @@ class Completion:
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -64,21 +74,33 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_eos: bool = False,
+        **more: Any,
     ) -> list[Completion]:
         """Continue each prompt, a text or its token ids; answers come in the prompts' order.
+
+        ``more`` are ``min_p`` and further fields of ``Generation``, such as ``presence_penalty`` or
+        ``choices``: where that is above 1, a prompt's answers follow each other.
 
         Raises RequestError, before anything is computed, if a prompt or a parameter is unusable,
         and RuntimeError if the backend fails.
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
-        generation = _generation(max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos)
+        generation = _generation(
+            max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos, **more
+        )
         requests = [self._request(prompt, generation) for prompt in texts]
-        answers: dict[str, list[Output]] = {request.id: [] for request in requests}
-        with ProgressBar(len(requests)) as bar:
+        answers: dict[tuple[str, int], list[Output]] = {
+            (request.id, choice): [] for request in requests for choice in range(generation.choices)
+        }
+        with ProgressBar(len(answers)) as bar:
             for output in self._outputs(requests):
-                answers[output.request_id].append(output)
+                answers[output.request_id, output.choice].append(output)
                 bar.update(len(output.token_ids), output.finish_reason is not None)
-        return [_completion(request, answers[request.id]) for request in requests]
+        prompts_by_id = {request.id: tuple(request.prompt_token_ids) for request in requests}
+        return [
+            completion(prompts_by_id[request_id], outputs)
+            for (request_id, _), outputs in answers.items()
+        ]
 
     def stream(
         self,
@@ -91,12 +113,15 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_eos: bool = False,
+        **more: Any,
     ) -> Iterator[Output]:
-        """Continue one prompt, step by step; errors as in ``generate``.
+        """Continue one prompt, step by step; parameters and errors as in ``generate``.
 
         The last output has a finish reason and the whole usage. Leaving early ends the request.
         """
-        generation = _generation(max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos)
+        generation = _generation(
+            max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos, **more
+        )
         for output in self._outputs([self._request(prompt, generation)]):
             if output.error is not None:
                 raise RuntimeError(output.error)
@@ -154,25 +179,31 @@ def _generation(
     seed: int | None,
     stop: str | Sequence[str],
     ignore_eos: bool,
+    *,
+    min_p: float = 0.0,
+    **more: Any,
 ) -> Generation:
     return Generation(
         max_tokens=max_tokens,
-        sampling=SamplingParameters(temperature, top_k, top_p),
+        sampling=SamplingParameters(temperature, top_k, top_p, min_p),
         seed=seed,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         ignore_eos=ignore_eos,
+        **more,
     )
 
 
-def _completion(request: Request, outputs: list[Output]) -> Completion:
+def completion(prompt_token_ids: tuple[int, ...], outputs: list[Output]) -> Completion:
+    """The whole that one answer's outputs make. Raises RuntimeError if it failed."""
     last = outputs[-1]
     if last.finish_reason is None or last.error is not None:
         raise RuntimeError(last.error or "the answer never ended")
     return Completion(
-        tuple(request.prompt_token_ids),
+        prompt_token_ids,
         tuple(token_id for output in outputs for token_id in output.token_ids),
         "".join(output.text for output in outputs),
         last.finish_reason,
         last.usage,
         last.timings,
+        tuple(told for output in outputs for told in output.logprobs),
     )
