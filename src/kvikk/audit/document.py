@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from kvikk.audit.run import AuditedLog
+from kvikk.audit.run import AuditedLog, fixes
 
 
 def summary(audited: AuditedLog) -> dict[str, Any]:
@@ -29,17 +29,22 @@ def summary(audited: AuditedLog) -> dict[str, Any]:
         "cost": None if totals.unpriced else round(totals.cost, 9),
         "uncached_cost": None if totals.unpriced else round(totals.uncached_cost, 9),
         "totals": {cause: total.to_json() for cause, total in totals.by_cost()},
+        "mends": {cause: saving.to_json() for cause, saving in audited.savings.items()},
         "reconciliation": totals.reconciliation.to_json(),
         "assumed_rules": totals.assumed,
     }
 
 
-def write_json(audited: AuditedLog, out: TextIO, *, accounts: bool = False) -> None:
+def write_json(
+    audited: AuditedLog, out: TextIO, *, accounts: bool = False, fixed: bool = False
+) -> None:
     """Write the document to ``out``."""
     out.write(json.dumps(summary(audited))[:-1])
     _write_list(out, "findings", audited.totals.findings())
     if accounts:
         _write_list(out, "accounts", audited.totals.accounts())
+    if fixed:
+        _write_list(out, "fixed", fixes(audited))
     out.write("}\n")
 
 

@@ -86,6 +86,9 @@ def _main(decision: Decision, rules: Rules) -> str:
 
 
 def _sum(counts: _Counts, prices: Prices) -> float | None:
+    """Nothing without a price of reading, even if nothing was read: sums must be of the same."""
+    if isinstance(prices.read, Unknown):
+        return None
     parts = (
         _times(counts.read, prices.read),
         _times(counts.written, _writing(prices, counts.lifetime)),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvikk.audit.findings import Finding, excerpt, is_expected
+from kvikk.audit.mends.replay import Saving
 from kvikk.audit.run import AuditedLog
 from kvikk.audit.totals import CauseTotal, Totals
 
@@ -16,7 +17,7 @@ def report(audited: AuditedLog) -> Iterator[str]:
     yield from _head(audited)
     if totals.causes:
         yield ""
-        yield from table(totals)
+        yield from table(audited)
     for number, finding in enumerate(worst(totals), 1):
         yield ""
         yield from story(finding, number)
@@ -38,18 +39,35 @@ def money(cost: float | None, in_input_tokens: float | None = None) -> str:
     return "not known"
 
 
-def table(totals: Totals) -> Iterator[str]:
+def table(audited: AuditedLog) -> Iterator[str]:
     """A line a cause, the dearest first."""
-    rows = [("cause", "findings", "missed tokens", "cost")]
+    rows = [("cause", "findings", "missed tokens", "cost", "cost of all input with its mend")]
     rows += [
-        (cause, f"{total.findings:,}", f"{total.missed_tokens:,}", cost_of(total))
-        for cause, total in totals.by_cost()
+        (
+            cause,
+            f"{total.findings:,}",
+            f"{total.missed_tokens:,}",
+            cost_of(total),
+            saved(audited.savings.get(cause)),
+        )
+        for cause, total in audited.totals.by_cost()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    columns = range(5 if audited.savings else 4)
+    widths = [max(len(row[column]) for row in rows) for column in columns]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
-        cells += [row[column].rjust(widths[column]) for column in (1, 2, 3)]
+        cells += [row[column].rjust(widths[column]) for column in columns[1:]]
         yield "  ".join(cells).rstrip()
+
+
+def saved(saving: Saving | None) -> str:
+    """What a mend does to the whole log's input, by the rules: to its cost, else to tokens read."""
+    if saving is None:
+        return ""
+    before, after = saving.without, saving.with_mend
+    if before.in_input_tokens and after.in_input_tokens is not None:
+        return f"{after.in_input_tokens / before.in_input_tokens - 1:+.1%}"
+    return f"{after.read_tokens - before.read_tokens:+,} read"
 
 
 def cost_of(total: CauseTotal) -> str:

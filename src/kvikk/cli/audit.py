@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kvikk.audit.run import AuditedLog
 
 
+_PLAYED_AGAIN_BYTES = 32 << 20
+
+
 def audit(
     logs: Annotated[
         list[Path],
@@ -33,6 +36,16 @@ def audit(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML page too.")
     ] = None,
+    mends: Annotated[
+        bool | None,
+        typer.Option(
+            "--mends/--no-mends",
+            help="Play the log again with each mend in it; default: if it is under 32 MiB.",
+        ),
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Print the worst requests rewritten, where that can be.")
+    ] = False,
     accounts: Annotated[
         bool, typer.Option("--accounts", help="With --json: each request's tokens by cause.")
     ] = False,
@@ -46,16 +59,22 @@ def audit(
         audited = _compare(logs, as_json)
         return _judge(limits, audited)
     audited = _read(logs, accounts)
+    if mends or (mends is None and sum(log.stat().st_size for log in logs) < _PLAYED_AGAIN_BYTES):
+        from kvikk.audit.run import with_mends
+
+        audited = with_mends(audited)
     if html is not None:
         _write_page(audited, html)
     if as_json:
         from kvikk.audit.document import write_json
 
-        write_json(audited, sys.stdout, accounts=accounts)
+        write_json(audited, sys.stdout, accounts=accounts, fixed=fix)
     else:
         from kvikk.audit.report import report
 
         print("\n".join(report(audited)))
+        if fix:
+            _print_fixes(audited)
     return _judge(limits, audited)
 
 
@@ -79,6 +98,14 @@ def _compare(logs: list[Path], as_json: bool) -> "AuditedLog":
     else:
         print("\n".join(comparison.report(first, second)))
     return second
+
+
+def _print_fixes(audited: "AuditedLog") -> None:
+    from kvikk.audit.run import fixes
+
+    for one in fixes(audited):
+        print(f"\nrequest {one['request']:,} without {one['cause']}:")
+        print(json.dumps(one["body"], indent=2, ensure_ascii=False))
 
 
 def _write_page(audited: "AuditedLog", file: Path) -> None:

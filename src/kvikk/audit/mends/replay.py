@@ -19,29 +19,42 @@ _MOST_REMEMBERED = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """What a log's input costs by the rules without and with a mend; None without a price.
+class Played:
+    """A log by the rules alone: tokens read, and what inputs cost of models that have a price.
 
-    ``mended`` requests could be changed, ``left`` could not.
+    In US dollars and in input tokens' worth; None if no model of the log has one.
     """
+
+    read_tokens: int = 0
+    cost: float | None = None
+    in_input_tokens: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Itself, as ``kvikk audit --json`` prints it."""
+        return {
+            "read_tokens": self.read_tokens,
+            "cost": self.cost,
+            "cost_in_input_tokens": self.in_input_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A log without and with a cause's mend: ``mended`` requests have it, ``left`` cannot."""
 
     cause: str
     mended: int
     left: int
-    cost: float | None
-    cost_with: float | None
-    in_input_tokens: float | None
-    in_input_tokens_with: float | None
+    without: Played
+    with_mend: Played
 
     def to_json(self) -> dict[str, Any]:
         """Itself, as ``kvikk audit --json`` prints it."""
         return {
             "mended": self.mended,
             "left": self.left,
-            "cost": self.cost,
-            "cost_with": self.cost_with,
-            "cost_in_input_tokens": self.in_input_tokens,
-            "cost_in_input_tokens_with": self.in_input_tokens_with,
+            "without": self.without.to_json(),
+            "with": self.with_mend.to_json(),
         }
 
 
@@ -95,17 +108,17 @@ def played(
         yield auditor.feed(by_rules(change(exchange)))
 
 
-def costs(audits: Iterable[Audited]) -> tuple[float | None, float | None]:
-    """The sums of what inputs cost: in US dollars, and in input tokens' worth."""
-    dollars: float | None = 0.0
-    relative: float | None = 0.0
+def sums(audits: Iterable[Audited]) -> Played:
+    """What a log comes to."""
+    total = Played()
     for audited in audits:
         account = audited.account
-        if not account.parts:
-            continue
-        dollars = _plus(dollars, account.cost)
-        relative = _plus(relative, account.cost_in_input_tokens)
-    return dollars, relative
+        total = Played(
+            total.read_tokens + account.read,
+            _plus(total.cost, account.cost),
+            _plus(total.in_input_tokens, account.cost_in_input_tokens),
+        )
+    return total
 
 
 def savings(
@@ -114,15 +127,27 @@ def savings(
     findings: Callable[[], Iterable[dict[str, Any]]],
 ) -> Iterator[Saving]:
     """For each cause what its mend saves. ``read`` begins the log again, ``findings`` its list."""
-    without = costs(played(read()))
+    without = sums(played(read()))
     for cause in causes:
         replay = Replay(cause, findings())
-        dollars, relative = costs(played(read(), replay.changed))
+        with_mend = sums(played(read(), replay.changed))
         if replay.mended:
-            yield Saving(
-                cause, replay.mended, replay.left, without[0], dollars, without[1], relative
-            )
+            yield Saving(cause, replay.mended, replay.left, without, with_mend)
 
 
-def _plus(sum_of: float | None, cost: float | None) -> float | None:
-    return None if sum_of is None or cost is None else sum_of + cost
+def fixed(
+    read: Callable[[], Iterable[Exchange]],
+    finding: dict[str, Any],
+    findings: Callable[[], Iterable[dict[str, Any]]],
+) -> dict[str, Any] | None:
+    """The body of a finding's request with its mend in it; None where no machine can put it in."""
+    replay = Replay(finding["cause"], findings())
+    for exchange in read():
+        changed = replay.changed(exchange)
+        if exchange.index == finding["request"]:
+            return None if changed is exchange else changed.body
+    return None
+
+
+def _plus(total: float | None, cost: float | None) -> float | None:
+    return total if cost is None else (total or 0.0) + cost

@@ -1,7 +1,7 @@
 """The mend of each class, put into a request and into the one that it should have shared with.
 
 What a machine can do is here: move a value, freeze a parameter, keep history as it was, set a
-marker. What needs a person (a longer prompt, another split of a key) is not.
+marker. What needs a person (a longer prompt, another split of a key, which model to keep) is not.
 """
 
 import copy
@@ -90,8 +90,6 @@ def _as_before(changed: Exchange, earlier: Exchange, mend: Mend) -> Exchange | N
     match mend.cause.partition("."):
         case ("params", _, _):
             done = _freeze(body, before, parameter_path(changed.api, mend.location))
-        case ("model", _, _):
-            done = _freeze(body, before, "$.modelId" if "modelId" in body else "$.model")
         case ("tools", _, _):
             done = _freeze_tools(body, before)
         case ("serialization", _, _) if not in_messages:
