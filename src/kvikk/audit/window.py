@@ -77,6 +77,16 @@ class Window:
     def __len__(self) -> int:
         return len(self._requests)
 
+    @property
+    def text_bytes(self) -> int:
+        """How much text is held, each piece once."""
+        return self._bytes
+
+    @property
+    def num_keys(self) -> int:
+        """How many ways lead to a request that is remembered."""
+        return len(self._index)
+
     def interned(self, prompt: Prompt) -> Prompt:
         """``prompt`` with pieces that are remembered already in place of equal ones."""
         slots = tuple(
