@@ -8,7 +8,7 @@ counted once. What vLLM has no name for begins with ``kvikk_``.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -34,6 +34,8 @@ class Metrics:
     ) -> None:
         """Of ``model``; ``prompt_tokens`` since the start are by what became of them."""
         self._registry = CollectorRegistry()
+        # A router tells by the start time whether this is still the process that it knew.
+        ProcessCollector(registry=self._registry)
         self._registry.register(_EngineCollector(model, stats, prompt_tokens))
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:

@@ -120,8 +120,8 @@ class Fleet:
 
     @property
     def is_known(self) -> bool:
-        """Whether every replica that is well has said what it serves."""
-        return all(one.models is not None for one in self._replicas.values())
+        """Whether any replica has said what it serves."""
+        return any(one.models is not None for one in self._replicas.values())
 
     def leave_later(self, replica: Replica, patience_s: float) -> None:
         """Let it finish what it has, for at most ``patience_s``, and let it go."""
