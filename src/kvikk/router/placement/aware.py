@@ -110,17 +110,18 @@ class AwarePlacement:
         is_text = prompt.learned.block_tokens == 0
         tokens = round(prompt.size / state.bytes_per_token) if is_text else prompt.size
         tokens = max(1, tokens or len(asked.body) // 4)
+        learned = self.index.hit_blocks(prompt.learned.keys, self._num_slots)
         return RoutedRequest(
             asked.id,
             asked.model,
             asked.tenant,
             state.turn,
             tokens,
-            self._hit_tokens(prompt, state, tokens),
+            self._hit_tokens(prompt, learned, state, tokens),
             prompt.prefix,
             self._homes.get(prompt.session),
             state.rate.arrived(time.monotonic()),
-            _Read(prompt, bool(asked.json and asked.json.get("stream"))),
+            _Read(prompt, bool(asked.json and asked.json.get("stream")), learned),
         )
 
     def decide(
@@ -131,7 +132,7 @@ class AwarePlacement:
         view, read = decision.replica, cast(_Read, request.prompt)
         work = view.waiting_tokens + request.prompt_tokens - decision.hit_tokens
         self._sent[request.id] = _Sent(work, read.is_stream)
-        self._learn(self.holders[view.slot], read.prompt)
+        self._learn(self.holders[view.slot], read)
         if read.prompt.session:
             self._homes.pop(read.prompt.session, None)
             self._homes[read.prompt.session] = view.slot
@@ -195,11 +196,11 @@ class AwarePlacement:
                 self._models.popitem(last=False)
         return state
 
-    def _hit_tokens(self, prompt: Prompt, state: _ModelState, prompt_tokens: int) -> list[int]:
+    def _hit_tokens(
+        self, prompt: Prompt, learned: list[int], state: _ModelState, prompt_tokens: int
+    ) -> list[int]:
         """For each slot, what that replica is believed to hold of the prompt."""
-        size, keys = prompt.learned
-        block_tokens = size or CHUNK_BYTES / state.bytes_per_token
-        learned = self.index.hit_blocks(keys, self._num_slots)
+        block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
         most = prompt_tokens - 1  # the last token always runs
         hits = [min(round(blocks * block_tokens), most) for blocks in learned]
         for view in prompt.told:
@@ -210,14 +211,13 @@ class AwarePlacement:
                     hits[slot] = max(hits[slot], min(blocks * view.block_tokens, reach))
         return hits
 
-    def _learn(self, holder: Holder, prompt: Prompt) -> None:
+    def _learn(self, holder: Holder, read: "_Read") -> None:
         """The replica will hold this prompt: it says so itself soon, or it is remembered here."""
-        keys = prompt.learned.keys
-        if holder.promised is not None and holder.tells and prompt.told:
+        keys = read.prompt.learned.keys
+        if holder.promised is not None and holder.tells and read.prompt.told:
             holder.promised.promise(keys)
         elif keys:
-            held = self.index.hit_blocks(keys, self._num_slots)[holder.view.slot]
-            holder.learned.use(keys, held)
+            holder.learned.use(keys, read.learned_blocks[holder.view.slot])
 
     def _account(
         self,
@@ -238,14 +238,7 @@ class AwarePlacement:
                 hit = min(reported.cached_tokens, prompt_tokens)
                 self._compare(holder, prompt, prompt_tokens, predicted, hit)
         block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
-        others = max(
-            (
-                tokens
-                for slot, tokens in enumerate(self._told_hits(prompt, prompt_tokens))
-                if slot != holder.view.slot
-            ),
-            default=0,
-        )
+        others = self._told_elsewhere(prompt, prompt_tokens, holder) if prompt.told else 0
         self._answers.append(
             Answer(
                 decision.replica.id,
@@ -295,13 +288,14 @@ class AwarePlacement:
         if abs(predicted - reported) > slack and not (holder.tells and prompt.told):
             holder.learned.correct(predicted, reported)
 
-    def _told_hits(self, prompt: Prompt, prompt_tokens: int) -> list[int]:
-        """What replicas that tell hold of the prompt by now."""
-        hits = [0] * self._num_slots
+    def _told_elsewhere(self, prompt: Prompt, prompt_tokens: int, holder: Holder) -> int:
+        """The most that another replica holds of the prompt, as they tell by now."""
+        most = 0
         for view in prompt.told:
-            for slot, blocks in enumerate(self.index.hit_blocks(view.keys, self._num_slots)):
-                hits[slot] = max(hits[slot], min(blocks * view.block_tokens, prompt_tokens - 1))
-        return hits
+            hits = self.index.hit_blocks(view.keys, self._num_slots)
+            hits[holder.view.slot] = 0
+            most = max(most, min(max(hits) * view.block_tokens, prompt_tokens - 1))
+        return most
 
     def _settle(self) -> None:
         """Do the books of what was answered since."""
@@ -342,3 +336,4 @@ class _Read(NamedTuple):
 
     prompt: Prompt
     is_stream: bool
+    learned_blocks: list[int]
