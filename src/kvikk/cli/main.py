@@ -15,7 +15,9 @@ from kvikk.cli.audit import audit
 from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
+from kvikk.cli.list import list_models
 from kvikk.cli.probe import probe
+from kvikk.cli.pull import pull
 from kvikk.cli.replay import replay
 from kvikk.cli.route import route
 from kvikk.cli.serve import serve
@@ -50,8 +52,9 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, route, replay, watch, generate, chat, why, top, audit):
+for _verb in (size, serve, route, replay, watch, generate, chat, why, top, audit, pull, rm):
     app.command()(_verb)
+app.command("list")(list_models)
 app.add_typer(probe)
 app.add_typer(bench)
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def gemma3_270m() -> Path:
         raise ModelError(
             f"cannot write {target}: {error.strerror}; set KVIKK_HOME to a writable folder"
         ) from None
+
+
+def installed_files() -> dict[str, list[Path]]:
+    """Of each model that packages carry its files, joined or not; looks and changes nothing."""
+    found: dict[str, list[Path]] = {}
+    with suppress(ModelError):
+        found["smollm2"] = [smollm2()]
+    joined = cache_folder() / "models" / _GEMMA3_FILE
+    with suppress(ModelError):
+        found["gemma3-270m"] = [joined] if joined.is_file() else _gemma3_parts()
+    return found
 
 
 def _gemma3_parts() -> list[Path]:
