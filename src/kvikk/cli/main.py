@@ -19,6 +19,7 @@ from kvikk.cli.list import list_models
 from kvikk.cli.probe import probe
 from kvikk.cli.pull import pull
 from kvikk.cli.replay import replay
+from kvikk.cli.rm import rm
 from kvikk.cli.route import route
 from kvikk.cli.serve import serve
 from kvikk.cli.size import size
