@@ -1,5 +1,6 @@
 """``GET /v1/kvikk/bill``: it adds up, agrees with the ledger, and shows a tenant its own alone."""
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,3 +198,18 @@ def test_completions_cost_is_unknown_and_says_so(server):
     cost = bill(server)["total"]["completion_cost"]
     assert cost["usd"] is None
     assert cost["unknown"] == ["no price of openai:gpt-5.6-sol for output is known"]
+
+
+def test_the_bill_outlives_the_server_in_the_access_log(tmp_path):
+    log = tmp_path / "access.log"
+    folder = write_tiny_model(tmp_path)
+    options = ServerOptions(tiny_engine(folder), port=0, rules="openai:gpt-5.6", access_log=log)
+    with start(options) as live:
+        for turn in range(3):
+            ask(live, "none", words("kept", 1200), words(turn, 20), stream=turn == 1)
+        total = bill(live)["total"]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    answers = [line for line in lines if line["path"] == "/v1/chat/completions"]
+    for name in ("prompt_tokens", "read_tokens", "written_tokens", "plain_tokens"):
+        assert sum(line[name] for line in answers) == total[name]
+    assert total["read_tokens"] > 2000

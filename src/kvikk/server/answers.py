@@ -96,7 +96,7 @@ class Answer(Response):
             finished = await send_it(scope, send)
         finally:
             watcher.cancel()
-            scope["state"]["counts"] = self._counts
+            scope["state"]["counts"] = self._counts | self._tab.counts
             if not finished:
                 self._service.worker.abort(self._request_id)
 

@@ -114,6 +114,18 @@ class Tab:
         has_rules = self._tabs.decider.rules is not None
         return decision_header(self.decision) if has_rules and self.decision is not None else None
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What is told of the prompt in the access log, where rules decided about it."""
+        decision = self.decision
+        if self._tabs.decider.rules is None or decision is None:
+            return {}
+        return {
+            "read_tokens": decision.read_tokens,
+            "written_tokens": decision.written_tokens,
+            "plain_tokens": decision.plain_tokens,
+        }
+
     def told(self) -> dict[str, Any]:
         """What is told of the prompt in a body, beside its ledger."""
         return _told(self._tabs.decider.rules, self.decision)
