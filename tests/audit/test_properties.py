@@ -34,7 +34,7 @@ def lines(draw: st.DrawFn) -> dict[str, Any]:
             line = responses(system, said, prompt_cache_key=draw(st.sampled_from(["a", "b"])))
     line = sent(line, draw(st.floats(0, 2000)), account=draw(st.sampled_from(["", "x", "y"])))
     if draw(st.booleans()):
-        total = draw(st.integers(0, 5000))
+        total = draw(st.integers(1, 5000))
         line = read(line, total, draw(st.integers(0, total)))
     return line
 

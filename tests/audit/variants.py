@@ -377,6 +377,18 @@ def a_schemas_keys_in_another_order() -> list[Line]:
     )
 
 
+@variant("serialization.key_order", "$.response_format.json_schema.schema")
+def a_schema_of_the_answer_in_another_order() -> list[Line]:
+    def form(*names: str) -> dict[str, object]:
+        schema = {name: {"type": "string"} for name in names}
+        return {"type": "json_schema", "json_schema": {"schema": {"properties": schema}}}
+
+    return two(
+        chat(RULES, FIRST, response_format=form("a", "b")),
+        chat(RULES, MORE, response_format=form("b", "a")),
+    )
+
+
 @variant("serialization.key_order", "$.messages[0].content")
 def a_state_as_json_in_another_order() -> list[Line]:
     story = text("story", 800)
@@ -515,6 +527,33 @@ def a_template_around_the_live_turn_in_chat() -> list[Line]:
         ),
         cached=1920,
     )
+
+
+@variant("history.replay_differs", "$.messages[2].content[0]")
+def results_in_the_order_in_which_they_came() -> list[Line]:
+    uses = [tool_use("toolu_1", "ls", dir="a"), tool_use("toolu_2", "ls", dir="b")]
+    results = [tool_result("toolu_1", text("x", 300)), tool_result("toolu_2", text("y", 300))]
+
+    def body(order: list[Line], *more: object) -> Line:
+        asked = {"role": "user", "content": "Look"}
+        used = {"role": "assistant", "content": uses}
+        order = [order[0], {**order[1], **EPHEMERAL}]
+        return messages(text("a", 2000), [asked, used, {"role": "user", "content": order}, *more])
+
+    later = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks"}]
+    return two(body([*results]), body(results[::-1], *later), cached=2000)
+
+
+@variant("history.ids_regenerated", "$.input[1].id")
+def a_new_id_for_an_old_thought() -> list[Line]:
+    def body(key: str, *more: object) -> Line:
+        reasoning = {"type": "reasoning", "id": key, "encrypted_content": text("e", 300)}
+        made = {"type": "function_call", "call_id": "c", "name": "ls", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c", "output": text("f", 300)}
+        asked = {"role": "user", "content": "Look"}
+        return responses(text("a", 2000), [asked, reasoning, made, output, *more])
+
+    return two(body("rs_9a8b7c"), body("rs_1f2e3d", *turns("x", "Two.", "So?")[1:]), cached=1920)
 
 
 @variant("history.rewritten", "$.messages[3].content")
@@ -1271,6 +1310,27 @@ def a_gateway_forgets_the_reads_in_responses() -> list[Line]:
     usage = {"input_tokens": 3004, "output_tokens": 9, "cache_read_input_tokens": 3000}
     usage["input_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
     return [{**sent(responses(RULES, FIRST), 100), "response": {"usage": usage}}]
+
+
+@variant("accounting.normalisation", "$.usage.prompt_tokens_details.cached_tokens", request=0)
+def a_gateway_forgets_deepseeks_hits() -> list[Line]:
+    usage = {"prompt_tokens": 3004, "completion_tokens": 9, "prompt_cache_hit_tokens": 2944}
+    usage["prompt_tokens_details"] = {"cached_tokens": 0}  # type: ignore[assignment]
+    line = {**chat(RULES, FIRST, model="deepseek-v4"), "provider": "deepseek"}
+    return [{**sent(line, 100), "response": {"usage": usage}}]
+
+
+@variant("accounting.normalisation", "$.usage.prompt_tokens", request=0)
+def a_stream_that_was_not_counted() -> list[Line]:
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    return [{**sent(chat(RULES, FIRST, stream=True), 100), "response": {"usage": usage}}]
+
+
+@variant("accounting.normalisation", "$.usage.prompt_tokens", request=0)
+def a_gateway_counts_the_reads_twice() -> list[Line]:
+    usage = {"prompt_tokens": 6004, "completion_tokens": 9, "input_tokens": 4}
+    usage |= {"cache_read_input_tokens": 3000, "cache_creation_input_tokens": 0}
+    return [{**sent(messages(RULES, FIRST), 100), "response": {"usage": usage}}]
 
 
 @variant("experiment.contaminated", "$.input[0].content", request=2)

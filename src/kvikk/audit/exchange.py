@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kvikk.audit.usage import ReportedUsage, no_usage, read_usage
+from kvikk.audit.usage import Contradiction, ReportedUsage, no_usage, read_usage
 from kvikk.wire.segments_any import APIS, Api, guess_api
 
 _APIS_BY_NAME: dict[str, Api] = {name.replace("_", ""): name for name in APIS} | {
@@ -117,10 +117,22 @@ def make_exchange(
         body=body,
         response=answer,
         upstream=upstream if isinstance(upstream, dict) else None,
-        usage=read_usage(counted, found_provider) if counted else no_usage,
+        usage=_counted(counted, found_provider, body),
         host=host,
         **known,
     )
+
+
+def _counted(usage: dict[str, Any] | None, provider: str, body: dict[str, Any]) -> ReportedUsage:
+    """The counts; none where they are all zero for a request that says something."""
+    if not usage:
+        return no_usage
+    found = read_usage(usage, provider)
+    if found.input_tokens != 0 or not any(body.get(name) for name in ("messages", "input")):
+        return found
+    name = "prompt_tokens" if "prompt_tokens" in usage else "input_tokens"
+    reason = "says 0 for a prompt that is not empty: it was not counted, which is not zero"
+    return ReportedUsage(contradictions=(Contradiction(f"$.usage.{name}", reason),))
 
 
 def _usage_of(answer: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from kvikk.audit.difference import (
 )
 from kvikk.audit.prompt import Slot
 
-_CALLS = ("tool_use", "tool_result")
+_WITH_IDS = ("tool_use", "tool_result", "thinking", "other")
 _ARGUMENTS = re.compile(r"\.(arguments|input|args|partial_json)\b")
 
 
@@ -33,7 +33,7 @@ def changed_form(before: Slot, after: Slot) -> ChangedForm | None:
     old, new = parsed(before.piece.text), parsed(after.piece.text)
     is_text = after.kind in ("text", "thinking") and old is None
     deep = after.path if is_text else first_difference(old, new, after.path)
-    if after.kind in _CALLS and old is not None and new is not None and _only_ids(old, new):
+    if after.kind in _WITH_IDS and old is not None and new is not None and _only_ids(old, new):
         return ChangedForm("history.ids_regenerated", deep)
     cause = form_of(before.piece.text, after.piece.text)
     in_arguments = _ARGUMENTS.search(deep.removeprefix(after.path)) is not None

@@ -101,6 +101,9 @@ def _pushed(rest: Remainder) -> ChangedHistory | None:
         return None
     if all(slot.kind == "image" for slot in rest.inserted):
         return _changed("history.images_changed", rest)
+    known = {slot.piece.digest for slot in rest.before}
+    if all(slot.piece.digest in known for slot in rest.inserted):  # the same in another order
+        return _changed("history.replay_differs", rest)
     return _changed("context.injected_before_history", rest)
 
 

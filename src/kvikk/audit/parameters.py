@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvikk.audit.difference import first_difference
+from kvikk.audit.difference import first_difference, key_orders
 from kvikk.wire.segments_any import Api
 from kvikk.wire.segments_json import mapping
 
@@ -100,8 +100,12 @@ def changes(
     told: list[str] = []
     for path, cause in _PATHS[api].items():
         ours, theirs = after.get(path), before.get(path)
-        if ours == theirs or any(inner.startswith(path) for inner in told):
+        if any(inner.startswith(path) for inner in told):
             continue
+        if ours == theirs:
+            if key_orders(ours) == key_orders(theirs):
+                continue
+            cause = "serialization.key_order"  # it is rendered as it was sent
         place = first_difference(theirs, ours, path)
         told.append(path)
         yield ParameterChange(cause, place, path, theirs, ours)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from hashlib import blake2b
 
-import orjson
-
 from kvikk.audit.exchange import Exchange
 from kvikk.audit.prompt import Prompt
 from kvikk.errors import ModelError
@@ -22,6 +20,7 @@ from kvikk.pricing.prompt import Marker, Position, ProviderPrompt
 from kvikk.pricing.provider_cache import ProviderCache
 from kvikk.pricing.registry import find
 from kvikk.pricing.unknown import Unknown
+from kvikk.wire.segments_json import dump
 
 _FOREVER = Lifetime(float("inf"))
 _PREFIXES = Caching(Steps(64), 1, {"": _FOREVER})
@@ -133,11 +132,7 @@ def provider_prompt(
             )
         )
         placed = stop
-    named = {
-        _NAMES[path]: orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-        for path, value in parameters.items()
-        if path in _NAMES
-    }
+    named = {_NAMES[path]: dump(value) for path, value in parameters.items() if path in _NAMES}
     named["images"] = str(any(slot.kind == "image" for slot in prompt.slots))
     return ProviderPrompt(
         positions=tuple(positions),

@@ -38,6 +38,14 @@ class ReportedUsage:
 
 no_usage = ReportedUsage()
 
+# What providers themselves call the tokens read, where a gateway's own counter stands beside.
+_NATIVE_READ = (
+    "cache_read_input_tokens",
+    "prompt_cache_hit_tokens",
+    "cacheReadInputTokens",
+    "cachedContentTokenCount",
+)
+
 
 def read_usage(usage: Mapping[str, Any], provider: str = "") -> ReportedUsage:
     """The counts in ``usage``, in the words of any provider."""
@@ -46,12 +54,6 @@ def read_usage(usage: Mapping[str, Any], provider: str = "") -> ReportedUsage:
     if "inputTokens" in usage:
         return _exclusive(
             usage, "inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens", "outputTokens"
-        )
-    if "prompt_cache_hit_tokens" in usage:
-        return ReportedUsage(
-            input_tokens=_count(usage, "prompt_tokens"),
-            read_tokens=_count(usage, "prompt_cache_hit_tokens"),
-            output_tokens=_count(usage, "completion_tokens"),
         )
     if "prompt_tokens" in usage:
         return _inclusive(usage, "prompt_tokens", "prompt_tokens_details", "completion_tokens")
@@ -92,15 +94,17 @@ def _inclusive(usage: Mapping[str, Any], total: str, details: str, output: str) 
     detail: dict[str, Any] = inner if isinstance(inner, dict) else {}
     input_tokens = _count(usage, total)
     read, written = _count(detail, "cached_tokens"), _count(detail, "cache_write_tokens")
-    native_read = _count(usage, "cache_read_input_tokens")
+    native = next((name for name in _NATIVE_READ if _count(usage, name) is not None), "")
+    native_read = _count(usage, native)
     native_written = _count(usage, "cache_creation_input_tokens")
+    if native_written is None:
+        native_written = _count(usage, "cacheWriteInputTokens")
     wrong: list[Contradiction] = []
     if native_read is not None and read is not None and native_read != read:
         wrong.append(
             Contradiction(
                 f"$.usage.{details}.cached_tokens",
-                f"says {read:,} where the provider's own cache_read_input_tokens says "
-                f"{native_read:,}",
+                f"says {read:,} where the provider's own {native} says {native_read:,}",
             )
         )
     read = read if native_read is None else native_read
@@ -116,16 +120,16 @@ def _inclusive(usage: Mapping[str, Any], total: str, details: str, output: str) 
         )
         input_tokens += cached
     elif input_tokens is not None and (plain := _count(usage, "input_tokens")) is not None:
-        native = plain + cached
-        if total != "input_tokens" and native_read is not None and input_tokens > native > plain:
+        together = plain + cached
+        if total != "input_tokens" and native_read is not None and input_tokens > together > plain:
             wrong.append(
                 Contradiction(
                     f"$.usage.{total}",
-                    f"says {input_tokens:,} where the provider's own counts add up to {native:,}: "
-                    "tokens of the cache are counted twice",
+                    f"says {input_tokens:,} where the provider's own counts add up to "
+                    f"{together:,}: tokens of the cache are counted twice",
                 )
             )
-            input_tokens = native
+            input_tokens = together
     return ReportedUsage(
         input_tokens=input_tokens,
         read_tokens=read,
