@@ -91,7 +91,10 @@ def main(text: str) -> None:
     from kvikk.server.app import create_app
 
     fields = json.loads(text)
-    engine = EngineOptions(**fields.pop("engine"))
+    engine_fields = fields.pop("engine")
+    if engine_fields["chat_template"] is not None:
+        engine_fields["chat_template"] = Path(engine_fields["chat_template"])
+    engine = EngineOptions(**engine_fields)
     fields["api_keys"] = tuple(fields["api_keys"])
     for name in ("access_log", "ledger_log", "rules_file", "price_map", "clock"):
         if fields[name] is not None:

@@ -132,7 +132,8 @@ class Answer(Response):
         """All answers', so far."""
         counted = replace(output.usage, completion_tokens=self._choices.num_tokens)
         self._counts = asdict(counted)
-        return self._tab.usage(counted)
+        thought = self._choices.num_reasoning_tokens
+        return replace(self._tab.usage(counted), reasoning_tokens=thought)
 
     async def _send_failure(self, scope: Scope, send: Send, output: Output) -> bool:
         error = _failure(output)

@@ -29,6 +29,7 @@ class Choice:
         self.has_begun = False
         self.ending: Ending | None = None
         self.num_tokens = 0
+        self.num_reasoning_tokens = 0  # the marks around it included
         self._question = question
         self._tokenizer = tokenizer
         self._prompt = prompt
@@ -78,7 +79,10 @@ class Choice:
     def _split(self, output: Output) -> list[AnswerDelta]:
         if self._splitter is None:
             return [TextDelta(output.text)] if output.text else []
+        was_thinking = self._splitter.is_thinking
         deltas = self._splitter.push(output.text)
+        if was_thinking or self._splitter.is_thinking:
+            self.num_reasoning_tokens += len(output.token_ids)
         return deltas + self._splitter.finish() if output.finish_reason else deltas
 
     def _tell_prompt(self, told: Sequence[TokenLogprob]) -> tuple[TokenLogprobs, ...]:
@@ -115,6 +119,11 @@ class Choices:
     def num_tokens(self) -> int:
         """Of all answers, those that are not sent included."""
         return sum(choice.num_tokens for choice in self.choices)
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of those, what was thought and not said."""
+        return sum(choice.num_reasoning_tokens for choice in self.choices)
 
     def best(self) -> list[Choice]:
         """Those that are sent, in the order in which they are."""

@@ -79,6 +79,11 @@ class AnswerSplitter:
         self._num_calls = 0
         self._call: _Call | None = None
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what comes next is reasoning, as far as is known."""
+        return self._mode == "thinking"
+
     def push(self, text: str) -> list[AnswerDelta]:
         """What ``text`` brings, with what was held back before."""
         self._rest += text

@@ -90,6 +90,8 @@ class GrammarCompiler:
                 "install it with 'pip install kvikk[engine]'",
                 spec.parameter,
             ) from None
+        if not _ends(self._tokenizer):
+            raise _unusable(spec, "the model has no token that ends an answer")
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer)
