@@ -116,6 +116,19 @@ def test_what_is_not_stored_or_was_deleted_is_not_found(idle_server: LiveServer)
         client.responses.delete(stored.id)
 
 
+def test_a_key_may_come_in_either_vendors_header_and_its_lack_is_told_in_each_ones_words(
+    two_tenants: LiveServer,
+) -> None:
+    told = two_tenants.post("/v1/messages", {})
+    assert told.status_code == 401
+    assert (told.json()["type"], told.json()["error"]["type"]) == ("error", "authentication_error")
+    told = two_tenants.http.get("/v1/models", headers={"x-api-key": "key-of-eve"})
+    assert told.status_code == 401
+    assert told.json()["error"]["code"] == "invalid_api_key"
+    for header in ({"x-api-key": "key-of-ada"}, {"authorization": "Bearer key-of-ada"}):
+        assert two_tenants.http.get("/v1/models", headers=header).status_code == 200
+
+
 def test_no_tenant_finds_what_another_stored(two_tenants: LiveServer) -> None:
     ada, bob = (two_tenants.client(f"key-of-{name}") for name in ("ada", "bob"))
     response = ada.responses.create(**BASE)
