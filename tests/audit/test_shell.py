@@ -44,7 +44,7 @@ def test_a_broken_limit_is_told_and_ends_with_1(log: Path, tmp_path: Path) -> No
     page = tmp_path / "page.html"
     done = kvikk(str(log), "--fail-on", "tools", "--html", str(page), "--fix")
     assert done.returncode == 1
-    assert "tools: 1 findings" in done.stderr
+    assert "tools: 1 found" in done.stderr
     assert "tools.order" in done.stdout
     assert '"name": "shell"' in done.stdout
     assert page.exists()
@@ -83,7 +83,7 @@ def test_the_worst_requests_are_printed_rewritten(log: Path) -> None:
     assert "10:42:02" not in fixed["volatile_value.timestamp"]["messages"][0]["content"]
     assert "10:42:02" in fixed["volatile_value.timestamp"]["messages"][1]["content"]
     names = [tool["name"] for tool in fixed["tools.order"]["tools"]]
-    assert names[2:4] == ["mcp_docs_search", "mcp_docs_fetch"]
+    assert names == sorted(names)
 
 
 class _Page(HTMLParser):

@@ -62,6 +62,6 @@ def report(first: AuditedLog, second: AuditedLog) -> Iterator[str]:
     new = list(new_findings(first, second))
     if new:
         yield ""
-        yield f"{len(new):,} findings of B are at places where A has none, first among them"
+        yield f"at places where A has none B has {len(new):,}, first among them"
         for finding in new[:3]:
             yield f"  {finding['cause']} at {finding['location']}, request {finding['request']:,}"

@@ -53,7 +53,7 @@ def failure(limit: Limit, totals: Totals) -> str | None:
             if cause == limit.measure or cause.startswith(f"{limit.measure}.")
         }
         number = sum(total.findings for total in found.values())
-        return f"{limit.text}: {number:,} findings" if number else None
+        return f"{limit.text}: {number:,} found" if number else None
     match limit.measure:
         case "hit_rate":
             value: float | None = totals.hit_rate

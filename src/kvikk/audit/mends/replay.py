@@ -12,7 +12,7 @@ from typing import Any
 from kvikk.audit.auditor import Auditor
 from kvikk.audit.exchange import Exchange
 from kvikk.audit.findings import Audited
-from kvikk.audit.mends.rewrite import Mend, mended, mended_sibling
+from kvikk.audit.mends.rewrite import Mend, mended, mended_sibling, sorted_tools
 from kvikk.audit.usage import ReportedUsage
 
 _MOST_REMEMBERED = 512
@@ -62,6 +62,7 @@ class Replay:
     """Changes the exchanges of a log as the mends for one class ask."""
 
     def __init__(self, cause: str, findings: Iterable[dict[str, Any]]) -> None:
+        self._cause = cause
         self._own: dict[int, tuple[Mend, int | None]] = {}
         self._of_siblings: defaultdict[int, list[Mend]] = defaultdict(list)
         self._kept: OrderedDict[int, Exchange] = OrderedDict()
@@ -78,7 +79,10 @@ class Replay:
         """The exchange with its mends in it."""
         result = exchange
         own = self._own.get(exchange.index)
-        if own is not None:
+        if self._cause == "tools.order":  # every request is sorted, not the odd ones out
+            result = sorted_tools(exchange)
+            self.mended += own is not None
+        elif own is not None:
             mend, sibling = own
             earlier = None if sibling is None else self._kept.get(sibling)
             found = mended(exchange, earlier, mend)

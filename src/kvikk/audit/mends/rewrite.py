@@ -14,6 +14,7 @@ from kvikk.audit.mends import messages
 from kvikk.audit.mends.paths import drop, get, put
 from kvikk.audit.parameters import parameter_path
 from kvikk.wire.segments_any import segments
+from kvikk.wire.segments_json import elements
 
 _TOOLS = ("$.tools", "$.functions", "$.toolConfig.tools")
 
@@ -81,6 +82,23 @@ def mended_sibling(exchange: Exchange, mend: Mend) -> Exchange | None:
             body["prompt_cache_key"] = "one-key"
             return changed
     return None
+
+
+def sorted_tools(exchange: Exchange) -> Exchange:
+    """The exchange with its tools in the order of their names."""
+    body = copy.deepcopy(exchange.body)
+    lists = [get(body, path) for path in _TOOLS]
+    lists += [get(tool, "$.functionDeclarations") for tool, _ in elements(body.get("tools"), "")]
+    for tools in lists:
+        if isinstance(tools, list):
+            tools.sort(key=_tool_name)
+    return replace(exchange, body=body)
+
+
+def _tool_name(tool: Any) -> str:
+    """A marker, which in Bedrock is a tool of its own, stays last."""
+    names = [get(tool, path) for path in ("$.name", "$.function.name", "$.toolSpec.name", "$.type")]
+    return next((name for name in names if isinstance(name, str)), "\uffff")
 
 
 def _as_before(changed: Exchange, earlier: Exchange, mend: Mend) -> Exchange | None:
