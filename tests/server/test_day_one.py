@@ -162,6 +162,9 @@ def test_tokens_and_texts_and_the_configuration(server: LiveServer) -> None:
     assert "".join(told["token_strs"]) == "bada gida"
     text = server.post("/detokenize", {"tokens": told["tokens"]}, headers=headers).json()
     assert text == {"prompt": "bada gida"}
+    info = server.http.get("/tokenizer_info", headers=headers).json()
+    assert "message.content" in info["chat_template"]
+    assert info["vocab_size"] > max(told["tokens"])
     messages = [{"role": "user", "content": "bada"}]
     chat = server.post("/tokenize", {"messages": messages}, headers=headers).json()
     asked = {"model": "tiny", "messages": messages, "max_tokens": 1}

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kvikk.server.errors import ApiError
 
+_TOKENIZER_PATHS = ("/tokenize", "/detokenize", "/tokenizer_info")
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -107,7 +109,7 @@ class KeyGate:
     def _is_guarded(self, path: str) -> bool:
         if path == "/metrics":
             return not self._keys.everybody_operates
-        return path.startswith("/v1") or path in ("/tokenize", "/detokenize")
+        return path.startswith("/v1") or path in _TOKENIZER_PATHS
 
 
 def require_operator(request: Request, what: str) -> None:

@@ -22,7 +22,8 @@ class ServerOptions:
     tenant that shares no cache with the others, and what touches all of them needs the
     ``operator_key``. A tenant has at most ``tenant_requests`` at once, running or waiting (None:
     half of all that may be, where there are several tenants). ``max_body_bytes`` bounds a request's
-    body. ``access_log`` is a file that gets a line of JSON for each. On SIGTERM running answers get ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
+    body. ``access_log`` is a file that gets a line of JSON for each. On SIGTERM running answers get
+    ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
     ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
     ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
     add to those that are known. ``clock`` is a file with seconds to add to the time for these.

@@ -23,6 +23,11 @@ class PromptMaker:
         self._chat_template = loaded.chat_template
         self._model_id = model_id
 
+    @property
+    def template_source(self) -> str | None:
+        """The chat template, in Jinja; None where the model has none."""
+        return None if self._chat_template is None else self._chat_template.source
+
     async def of_chat(
         self,
         messages: Sequence[Message],

@@ -1,4 +1,4 @@
-"""``POST /tokenize`` and ``/detokenize``: texts and conversations as tokens, and back."""
+"""``/tokenize``, ``/detokenize`` and ``/tokenizer_info``, in vLLM's form: tokens of texts."""
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -40,3 +40,24 @@ async def detokenize(request: Request) -> Response:
     if asked.model is not None:
         service.check_model(asked.model)
     return json_response({"prompt": service.tokenizer.decode(asked.token_ids, special=True)})
+
+
+@router.get("/tokenizer_info")
+async def tokenizer_info(request: Request) -> Response:
+    """The names of the tokens that begin and end a text, and the chat template."""
+    service: Service = request.app.state.service
+    tokenizer = service.tokenizer
+
+    def name(token_id: int | None) -> str | None:
+        return None if token_id is None else tokenizer.decode([token_id], special=True)
+
+    return json_response(
+        {
+            "tokenizer_class": type(tokenizer).__name__,
+            "bos_token": name(tokenizer.bos_token_id),
+            "eos_token": name(tokenizer.eos_token_id),
+            "pad_token": None,
+            "vocab_size": tokenizer.vocabulary_size,
+            "chat_template": service.prompts.template_source,
+        }
+    )
