@@ -74,6 +74,7 @@ def replay(folder: Path, case: dict[str, Any], model: str | None = None) -> list
             body = {**request, "model": "tiny"}
             limit = {"responses": "max_output_tokens"}.get(case["api"], "max_tokens")
             body[limit] = 1
+            body.pop("tool_choice", None)  # the model has no token that could end a call
             told.append(client.post(ROUTES[case["api"]], json=body).json())
     return told
 
@@ -97,6 +98,7 @@ def read_and_written(usage: dict) -> tuple[bool, bool]:
         "10",  # a turn that is replayed in another form
         "11",  # ids of calls made anew
         "17",  # effort changed
+        "19",  # another type of answer is another tool
         "22",  # an old result taken out
         "26",  # the only marker is on what changes
         "31",  # twelve parallel calls are two positions
