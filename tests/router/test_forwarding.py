@@ -27,6 +27,34 @@ def test_a_body_reaches_the_replica_byte_for_byte(live: LiveRouter, three_stubs)
     assert request["line"] == "POST /v1/chat/completions?x=%20y HTTP/1.1"
 
 
+def test_a_request_means_the_same_wherever_it_is_cut(live: LiveRouter, three_stubs):
+    """Into two packets at any place, with a length or in chunks."""
+    body = b'{"model":"stub"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    length = head + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    chunks = head + b"transfer-encoding: chunked\r\n\r\n8;x=y\r\n%b\r\n8\r\n%b\r\n0\r\n\r\n" % (
+        body[:8],
+        body[8:],
+    )
+
+    async def send(data: bytes, cut: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        writer.write(data[:cut])
+        await asyncio.sleep(0.1)
+        writer.write(data[cut:])
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def run() -> list[bytes]:
+        cuts = [(data, cut) for data in (length, chunks) for cut in range(1, len(data))]
+        return await asyncio.gather(*(send(*one) for one in cuts))
+
+    answers = asyncio.run(run())
+    assert {answer.split(b" ")[1] for answer in answers} == {b"200"}
+    assert [one["body"].encode() for one in seen(three_stubs)] == [body] * len(answers)
+
+
 def test_a_chunked_body_reaches_the_replica_whole_and_with_a_length(live: LiveRouter, three_stubs):
     def pieces():
         yield b'{"model":'

@@ -61,6 +61,23 @@ def test_a_client_that_has_gone_stops_the_work_upstream(live, three_stubs, stub,
     assert errors() == before
 
 
+def test_a_client_that_leaves_the_queue_leaves_nothing_behind(three_stubs):
+    with router(three_stubs[:1], "--replica-concurrency", "1") as live:
+
+        async def run() -> None:
+            busy = asyncio.ensure_future(leave(live, request({"delay_s": 20}), 1.0))
+            await asyncio.sleep(0.2)
+            await asyncio.gather(*(leave(live, request({}), 0.3) for _ in range(5)))
+            await busy
+
+        asyncio.run(run())
+        wait_for(live.is_idle)
+        assert live.metric("kvikk_router_waiting_requests") == 0
+        assert live.metric("kvikk_router_tenant_running_requests") == 0
+        assert live.post().status_code == 200
+        assert live.metric("kvikk_router_responses_total", 'status="499"') == 6
+
+
 def test_ties_rotate_and_a_burst_is_counted_before_it_is_answered(live, three_stubs):
     """Load that counts only when an answer begins lets worker 0 win every tie (smg 1714)."""
 

@@ -13,7 +13,7 @@ from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.messages import Header
 from kvikk.router.proxy.pool import Pool
 from kvikk.router.proxy.replica import Replica
-from kvikk.router.proxy.upstream import Response
+from kvikk.router.proxy.upstream import Response, UpstreamConnection
 
 _TIMEOUT_S = 5.0
 _MODELS_EVERY_S = 15.0
@@ -158,22 +158,24 @@ class _Watch:
             origin.authority,
             key,
         )
-        connection = self._pool.take()
-        if connection is not None:
+        known = self._pool.take()
+        if known is not None:
             try:
-                answer = _Answer()
-                connection.send(answer, head, b"")
-                return *await answer.whole, False
+                return *await _ask(known, head), False
             except ConnectionError:
                 pass  # it had been closed meanwhile
-        connection = await self._pool.connect()
-        answer = _Answer()
-        connection.send(answer, head, b"")
-        try:
-            return *await answer.whole, True
-        except asyncio.CancelledError:
-            connection.abandon()
-            raise
+        return *await _ask(await self._pool.connect(), head), True
+
+
+async def _ask(connection: UpstreamConnection, head: bytes) -> tuple[int, bytes]:
+    """Status and body. Raises ConnectionError if the connection ends before."""
+    answer = _Answer()
+    connection.send(answer, head, b"")
+    try:
+        return await answer.whole
+    except asyncio.CancelledError:
+        connection.abandon()
+        raise
 
 
 class _Answer:
