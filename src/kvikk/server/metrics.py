@@ -68,16 +68,15 @@ class Metrics:
 
     def observer(self) -> Callable[[Output], None]:
         """Watches one request's outputs, in whatever thread they come."""
-        latest_s: float | None = None
+        latest_s: dict[int, float] = {}  # by answer
 
         def observe(output: Output) -> None:
-            nonlocal latest_s
-            now_s = time.monotonic()
-            if output.token_ids and latest_s is None:
+            now_s, before_s = time.monotonic(), latest_s.get(output.choice)
+            if output.token_ids and not latest_s:
                 self._observe_first(output)
-            elif output.token_ids and latest_s is not None:
-                self._interval.observe(now_s - latest_s)
-            latest_s = now_s
+            elif output.token_ids and before_s is not None:
+                self._interval.observe(now_s - before_s)
+            latest_s[output.choice] = now_s
             if output.finish_reason in ("stop", "length"):
                 self._observe_finished(output)
 
@@ -94,7 +93,8 @@ class Metrics:
 
     def _observe_finished(self, output: Output) -> None:
         timings = output.timings
-        self._prompt.observe(output.usage.prompt_tokens)
+        if output.choice == 0:  # the others have the same
+            self._prompt.observe(output.usage.prompt_tokens)
         self._answer.observe(output.usage.completion_tokens)
         if timings.finished_s is not None:
             self._whole.observe(timings.finished_s - timings.arrived_s)
@@ -139,6 +139,8 @@ class _EngineCollector(Collector):
             ("vllm:spec_decode_num_accepted_tokens", "Guessed right.", stats.accepted_tokens),
             ("kvikk_computed_tokens", "Tokens given to the backend.", stats.computed_tokens),
             ("kvikk_steps", "Steps of the engine.", stats.steps),
+            ("kvikk_forks", "Answers begun on another's blocks.", stats.forks),
+            ("kvikk_copied_blocks", "Shared blocks copied before a write.", stats.copied_blocks),
         ]:
             yield self._counter(name, text, value)
         causes = CounterMetricFamily(
