@@ -1,6 +1,6 @@
 """All engines behind one call, by the names of ``kvikk size --engine``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvikk.errors import ModelError
 from kvikk.shapes.dtypes import KvDtypes, as_kvikk_keeps, kv_dtypes
@@ -47,8 +47,9 @@ def reserve(
     """
     if engine == "llamacpp":
         shape = with_float_states(shape)
+    plain = dtypes or kv_dtypes(shape.kv_dtype)
     if engine == "kvikk":
-        dtypes = as_kvikk_keeps(dtypes or kv_dtypes(shape.kv_dtype))
+        dtypes = as_kvikk_keeps(plain)
     if engine == "transformers":
         shape = with_plain_indexers(shape)
     layers = layers_of(shape, dtypes, tp=options.tp, dp_attention=options.dp_attention)
@@ -60,11 +61,15 @@ def reserve(
             return Reserved("logical", total, ("the arithmetic alone",))
         case "kvikk":
             ours = kvikk.KvikkSettings()
-            return kvikk.reserve(
+            reserved = kvikk.reserve(
                 layers,
                 context_tokens,
                 kvikk.KvikkSettings(block_size or ours.block_size, step_tokens or ours.step_tokens),
             )
+            if dtypes != plain:
+                rule = f"{plain.key.name} with the scales that are kept beside it"
+                return replace(reserved, rules=(*reserved.rules, rule))
+            return reserved
         case "vllm":
             theirs = vllm.VllmSettings()
             return vllm.reserve(
