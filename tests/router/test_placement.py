@@ -16,7 +16,7 @@ from kvikk.router.records import Decision, ReplicaView, RoutedRequest
 from kvikk.router.replay.reading import read_trace
 from kvikk.text.chat import load_chat_template
 from kvikk.text.tokenizer import load_tokenizer
-from kvikk.wire.kv_events import KvBatch, KvStored, published_salt
+from kvikk.wire.kv_events import KvBatch, KvCleared, KvStored, published_salt
 
 LONG = "A policy for everybody who reads this carefully. " * 40
 
@@ -205,6 +205,21 @@ def test_events_win_over_memory_and_salts_of_both_kinds_are_found(text_side: Tex
         assert fleet.send(body, salt=salt)[0].hit_tokens[1] == count * 16
     fleet.placement.forgotten(1, "restarted")
     assert max(fleet.send(chat(LONG, "hello", cache_salt="none"))[0].hit_tokens) == 0
+
+
+def test_a_word_of_the_replica_ends_what_was_guessed_of_it(text_side: TextSide) -> None:
+    source = {"http://replica0": EventSource("tcp://127.0.0.1:1", None)}
+    fleet = Fleet(count=1, text_side=text_side, events=source)
+    holder, body = fleet.placement.holders[0], chat(LONG, "hello")
+    fleet.ask(body)
+    assert fleet.send(body)[0].hit_tokens[0] > 300
+    holder.hear(KvBatch(0.0, (KvStored((1,), None, [5] * 16, 16),)))
+    fleet.placement._follow_told()
+    assert fleet.send(body)[0].hit_tokens == [0]
+    fleet.ask(chat(LONG, "with a tool", tools=[{"type": "function"}]))  # known by content alone
+    assert len(holder.learned) > 0
+    holder.hear(KvBatch(0.0, (KvCleared(),)))
+    assert len(holder.learned) == len(holder.told) == 0
 
 
 def test_told_roots_differ_by_size_adapter_and_salt() -> None:

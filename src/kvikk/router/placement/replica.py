@@ -11,6 +11,7 @@ from kvikk.router.holdings.told import Told
 from kvikk.router.placement.options import EventSource
 from kvikk.router.placement.prompts import told_root
 from kvikk.router.records import ReplicaView
+from kvikk.wire.kv_events import KvBatch, KvCleared
 
 # Of each answer's speed so much goes into the mean, by tokens.
 _SPEED_TOKENS = 20_000.0
@@ -40,7 +41,7 @@ class Holder:
             self.told = Told(view.slot, index, told_root)
             self.promised = Promised(view.slot, index)
             self.subscription = Subscription(
-                source.endpoint, source.replay, hear=self.told.hear, forget=self.told.clear
+                source.endpoint, source.replay, hear=self.hear, forget=self.clear
             )
 
     @property
@@ -48,8 +49,17 @@ class Holder:
         """Whether it has said what it holds."""
         return self.told is not None and self.told.is_known
 
+    def hear(self, batch: KvBatch) -> None:
+        """It told what its cache gained and lost."""
+        assert self.told is not None
+        knew = self.told.is_known
+        self.told.hear(batch)
+        # From its first word on it is believed, and not what was guessed before.
+        if not knew or any(isinstance(event, KvCleared) for event in batch.events):
+            self.learned.clear()
+
     def clear(self) -> None:
-        """It holds nothing any more."""
+        """It holds nothing any more, as far as is known."""
         self.learned.clear()
         if self.told is not None and self.promised is not None:
             self.told.clear()
