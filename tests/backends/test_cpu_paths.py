@@ -67,6 +67,8 @@ def test_the_other_paths_pass_the_same_tests(path: str) -> None:
         f"{near}[Q5_0 Q5_0 Q8_0 Q4_K Q5_0 Q5_0 Q6_K Q8_0]",
         f"{near}[F16 Q8_0 BF16 F16 BF16 Q4_0 F32 F16]",
     ]
-    if path in ("avx2", "portable"):  # the others' products of bytes are tested here, in-process
+    if path in ("avx2", "portable"):  # the others' registers are those tested in-process
         tests.append("test_cpu_kernels.py::test_integer_sums_are_equal_in_all_forms")
+        same = "test_kv_types.py::test_logits_are_those_of_the_reference_with_the_same_rounding"
+        tests.append(same)
     run_as(path, "pytest", "-q", *(f"tests/backends/{test}" for test in tests))

@@ -86,8 +86,8 @@ def _int8_numbers(codes: Bytes) -> Floats:
 def _e4m3_codes(scaled: Floats) -> Bytes:
     """The nearest float of 8 bits, ties to even: sign, 4 bits of exponent, 3 of fraction.
 
-    Below 2**-6 they are multiples of 2**-9, which an eighth of them being the next power of two's
-    code makes one rule.
+    Below 2**-6 they are multiples of 2**-9; eight of those are the smallest that is not so, and
+    have its code.
     """
     bits = scaled.view(np.uint32)
     magnitude = bits & 0x7FFFFFFF
