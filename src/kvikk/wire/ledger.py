@@ -13,8 +13,9 @@ class LedgerSpan:
 
     ``detail`` has, where they apply, ``request`` (the other one), ``waited`` (a hit was waited
     for), ``seconds_ago``, ``more_blocks`` of which ``group`` (what would have kept it), ``part``
-    (what changed or dropped it), ``tier`` (had it, slower than computing it), and of a moved run ``differs_at`` (the first token that differs),
-    ``value`` and ``seen_value`` (both texts from there on), their ``kind`` and ``where`` they are.
+    (what changed or dropped it), ``tier`` (had it, slower than computing it), and of a moved run
+    ``differs_at`` (the first token that differs), ``value`` and ``seen_value`` (both texts from
+    there on), their ``kind`` and ``where`` they are.
     """
 
     start: int
