@@ -27,7 +27,9 @@ def guarded():
     engine = EngineOptions(
         threads=1, kv_memory_bytes=128 << 20, max_context_tokens=1024, max_running=2, max_queue=1
     )
-    options = ServerOptions(engine, port=0, api_keys=KEYS, operator_key=OPERATOR, drain_s=30)
+    options = ServerOptions(
+        engine, port=0, api_keys=KEYS, operator_key=OPERATOR, drain_s=30, tenant_requests=10
+    )
     with start(options) as live:
         yield live
 
