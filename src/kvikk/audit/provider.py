@@ -15,7 +15,6 @@ from kvikk.errors import ModelError
 from kvikk.pricing.caching import Breakpoints, Caching, Lifetime, Steps
 from kvikk.pricing.decision import Decision
 from kvikk.pricing.prices import PriceList
-from kvikk.pricing.problems import Problem, problems
 from kvikk.pricing.prompt import Marker, Position, ProviderPrompt
 from kvikk.pricing.provider_cache import ProviderCache
 from kvikk.pricing.registry import find
@@ -101,11 +100,6 @@ def readable_s(exchange: Exchange, started_s: float) -> float:
     if exchange.first_byte_s >= started_s:
         return exchange.first_byte_s
     return started_s + exchange.first_byte_s
-
-
-def refused(caching: Caching, seen: ProviderPrompt) -> tuple[Problem, ...]:
-    """What a provider refuses about the markers of a request."""
-    return problems(caching, seen)
 
 
 def provider_prompt(
