@@ -12,8 +12,9 @@ from kvikk.errors import RequestError
 
 if TYPE_CHECKING:
     from kvikk.plot import Chart
-    from kvikk.router.replay.study import Row, Study
+    from kvikk.router.replay.study import Bounds, Row, Study
 
+_MOST_LINES = 4
 _HEADS = ("policy", "eviction", "hit", "TTFT mean", "p95", "max/mean", "elsewhere")
 
 
@@ -133,39 +134,40 @@ def _cells(row: "Row") -> tuple[str, ...]:
 
 
 def _charts(found: "Study") -> list["Chart"]:
-    """Hit rate over whichever has more than one value: memory, else replicas; and TTFT."""
+    """Hit rate and mean wait over whichever has more than one value: memory, else replicas."""
     from kvikk.plot import Chart, Series
 
     over_memory = len({row.capacity_tokens for row in found.rows}) > 1
+    lines: dict[str, list[Row]] = {}
+    for row in found.rows:
+        lines.setdefault(_series_name(row, over_memory), []).append(row)
+    # The quickest few: more lines than a legend holds say nothing.
+    quickest = sorted(lines, key=lambda name: sum(row.ttft_mean_s for row in lines[name]))
+    shown = {name: lines[name] for name in quickest[:_MOST_LINES]}
+
+    def across(row: "Row | Bounds") -> float:
+        return row.capacity_tokens if over_memory else row.replicas
+
+    hits = [
+        Series(name, sorted((across(row), row.hit_rate) for row in rows))
+        for name, rows in shown.items()
+    ]
+    bounds = sorted({(across(one), one.infinite) for one in found.bounds})
+    waits = [
+        Series(name, sorted((across(row), row.ttft_mean_s) for row in rows))
+        for name, rows in shown.items()
+    ]
     label = "tokens of all caches" if over_memory else "replicas"
-    names = dict.fromkeys(_series_name(row, over_memory) for row in found.rows)
-    charts = []
-    for title, unit, value in (
-        ("Hit rate", "share of prompt tokens", "hit_rate"),
-        ("Mean time to first token", "seconds", "ttft_mean_s"),
-    ):
-        series = [
-            Series(
-                name,
-                sorted(
-                    (
-                        row.capacity_tokens if over_memory else row.replicas,
-                        getattr(row, value),
-                    )
-                    for row in found.rows
-                    if _series_name(row, over_memory) == name
-                ),
-            )
-            for name in names
-        ]
-        if value == "hit_rate":
-            points = sorted(
-                (one.capacity_tokens if over_memory else one.replicas, one.infinite)
-                for one in found.bounds
-            )
-            series.append(Series("infinite", sorted(set(points))))
-        charts.append(Chart(title, label, unit, series, log_x=True))
-    return charts
+    return [
+        Chart(
+            "Hit rate",
+            label,
+            "share of prompt tokens",
+            [*hits, Series("infinite", bounds)],
+            log_x=True,
+        ),
+        Chart("Mean time to first token", label, "seconds", waits, log_x=True),
+    ]
 
 
 def _series_name(row: "Row", over_memory: bool) -> str:
