@@ -76,6 +76,11 @@ _VLLM = (
     "--host 127.0.0.1 --port {port} --prometheus-port {port2} --log-level warning "
     "--worker-urls {urls}"
 )
+_VARIABLES = {
+    "TOKIO_WORKER_THREADS": "1",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+}
 CONTESTANTS = {
     one.name: one
     for one in (
@@ -154,7 +159,7 @@ def running(
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "LITELLM_LOG": "ERROR", "TOKIO_WORKER_THREADS": "1"},
+                env={**os.environ, **_VARIABLES},
             )
             try:
                 if not _answers(process, ports[0]):
