@@ -1,5 +1,6 @@
 """What the router is told about choosing replicas."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import NamedTuple
 from kvikk.errors import RequestError
 from kvikk.router.placement.prompts import TextSide
 from kvikk.router.policies import DEFAULT_POLICY, POLICIES
+
+_ADDRESS = re.compile(r"tcp://(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}|ipc://\S+")
 
 
 class EventSource(NamedTuple):
@@ -47,7 +50,7 @@ def parse_event_source(text: str) -> tuple[str, EventSource]:
     url, separator, endpoints = text.partition("=")
     endpoint, _, replay = endpoints.partition(",")
     for address in (endpoint, *([replay] if replay else [])):
-        if not separator or not address.startswith(("tcp://", "ipc://")):
+        if not separator or not _ADDRESS.fullmatch(address):
             raise RequestError(
                 f"{text!r} names no KV events; write URL=tcp://HOST:PORT, and behind a comma where "
                 "they are repeated",
