@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
     def index(self, block: int, owner: int) -> None:
         if block not in self.owner:
             self.owner[block] = owner % len(self.reserves)
-            self.queue.index(block, self.owner[block])
+            self.queue.index(block, None, self.owner[block])
 
     @rule(block=st.integers(0, 11))
     def toggle(self, block: int) -> None:
@@ -161,7 +161,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.remove(block)
         elif block in self.owner:
             self.cached.append(block)
-            self.queue.append(block)
+            self.queue.append(block, b"")
 
     @rule(asker=st.integers(0, 3))
     def evict(self, asker: int) -> None:
@@ -200,8 +200,8 @@ def test_without_owners_the_queue_is_plain_least_recently_used() -> None:
     queue = EvictionQueue(50)
     order = random.Random(1).sample(range(50), 50)
     for block in order:
-        queue.index(block, COMMON)
-        queue.append(block)
+        queue.index(block, None, COMMON)
+        queue.append(block, b"")
     evicted = []
     while queue.num_cached:
         evicted.append(queue.victim(COMMON))

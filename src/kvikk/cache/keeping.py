@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvikk.cache.events import BlockRemoved, Event
+from kvikk.cache.eviction.base import Ranking
 from kvikk.cache.prefix import longest_prefix
 from kvikk.cache.queue import COMMON
 from kvikk.cache.records import GroupSpec
@@ -40,8 +41,9 @@ class CacheKeeping(CacheState):
         block_size: int,
         prefix_caching: bool,
         tenant_share: float,
+        ranking: Ranking | None,
     ) -> None:
-        super().__init__(groups, block_size, prefix_caching)
+        super().__init__(groups, block_size, prefix_caching, ranking)
         self._tenant_share = tenant_share
         self._owners: dict[str, int] = {}
         self._pins: dict[int, Pin] = {}  # oldest first

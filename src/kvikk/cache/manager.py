@@ -14,12 +14,14 @@ A sequence's positions, for block_size 4:
     room         [-----------------------------------------------)    up to the last append
 """
 
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
 
 from kvikk.cache.blocks import BlockCopy
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvikk.cache.eviction import RANKINGS
 from kvikk.cache.keeping import CacheKeeping, Hook
 from kvikk.cache.prefix import longest_prefix
 from kvikk.cache.records import FreeResult, GroupSpec, Match, OutOfBlocks, ResetResult
@@ -34,7 +36,8 @@ class CacheManager(CacheKeeping):
     ``on_event`` is called after the change it tells of. ``on_publish`` and ``on_evict`` are called,
     with group, key and block, while a block enters the index or leaves it for another use; what it
     holds stays until the next ``allocate``, ``append`` or ``restore``, or until the step after it
-    writes. One thread owns a manager.
+    writes. ``eviction`` is one of ``LIVE_POLICIES``; what needs the time asks ``clock``, in
+    seconds. One thread owns a manager.
     """
 
     def __init__(
@@ -47,8 +50,13 @@ class CacheManager(CacheKeeping):
         on_publish: Hook | None = None,
         on_evict: Hook | None = None,
         tenant_share: float = 0.0,
+        eviction: str = "lru",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(groups, block_size, prefix_caching, tenant_share)
+        make = RANKINGS.get(eviction)
+        ranking = None if make is None else make(min(group.num_blocks for group in groups))
+        super().__init__(groups, block_size, prefix_caching, tenant_share, ranking)
+        self._clock = clock
         self._on_event = on_event
         self._on_publish = on_publish
         self._on_evict = on_evict
@@ -118,6 +126,8 @@ class CacheManager(CacheKeeping):
 
         for pool, blocks in zip(self._pools, shared, strict=True):
             pool.acquire(blocks)
+        if self._ranking is not None:
+            self._ranking.use(match.keys, self._clock())
         new = self._take(sequence_id, [fresh] * len(self._pools), owner)
         self._sequences[sequence_id] = CachedSequence(
             tables=[

@@ -1,7 +1,7 @@
 """One group's physical blocks: who uses each, what the unused ones still know, which goes next.
 
     empty    a stack: blocks that know nothing; taken first
-    cached   a queue, least recently used in front: in the index, no user; taken when empty runs out
+    cached   in the index, no user; taken when empty runs out, in the queue's order
     live     one or more references
 
                 take                     publish                  release
@@ -20,16 +20,21 @@ from collections.abc import Iterable
 import numpy as np
 
 from kvikk.cache.blocks import BlockState, Usage
+from kvikk.cache.eviction.base import Ranking
 from kvikk.cache.queue import COMMON, EvictionQueue
 
 
 class BlockPool:
     """Reference counts, free queue and prefix index of ``num_blocks`` physical blocks.
 
-    Blocks are 0 … num_blocks - 1. All operations on one block are O(1).
+    Blocks are 0 … num_blocks - 1. All operations on one block are O(1), but for eviction and
+    release, which take a logarithm of the cached chains. ``ranking`` None is least recently used.
+    With ``chains``, a block goes before those in front of it.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(
+        self, num_blocks: int, ranking: Ranking | None = None, *, chains: bool = True
+    ) -> None:
         self.num_blocks = num_blocks
         self.references = array("i", bytes(4 * num_blocks))
         # Dicts of bytes and ints, and arrays: the garbage collector looks into none of them, so a
@@ -38,7 +43,7 @@ class BlockPool:
         self._keys: dict[int, bytes] = {}  # the index's inverse
         self._parent_keys: dict[int, bytes | None] = {}
         self._empty = array("i", range(num_blocks - 1, -1, -1))  # the lowest number on top
-        self._queue = EvictionQueue(num_blocks)
+        self._queue = EvictionQueue(num_blocks, ranking, chains=chains)
 
     def add_owner(self, reserve_blocks: int) -> int:
         """One more owner, whose indexed blocks stay while they are no more than its reserve."""
@@ -97,8 +102,9 @@ class BlockPool:
         for block in blocks:
             self.references[block] -= 1
             if self.references[block] == 0:
-                if block in self._keys:
-                    self._queue.append(block)
+                key = self._keys.get(block)
+                if key is not None:
+                    self._queue.append(block, key)
                 else:
                     self._empty.append(block)
 
@@ -115,7 +121,8 @@ class BlockPool:
         self._keys[block] = key
         self._parent_keys[block] = parent_key
         parent = None if parent_key is None else self.index.get(parent_key)
-        self._queue.index(block, owner if parent is None else self._queue.owner(parent))
+        owner = owner if parent is None else self._queue.owner(parent)
+        self._queue.index(block, parent, owner)
 
     def parent_key(self, block: int) -> bytes | None:
         """The key in front of an indexed block's."""

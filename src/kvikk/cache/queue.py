@@ -1,33 +1,53 @@
-"""Which cached block goes next: least recently used first, a tenant's share last.
+"""Which cached block goes next: by a ranking, a tenant's share last, every chain from its end.
 
-A queue an owner, least recently used in front. All of a chain has one owner, so that within a queue
-a chain goes from its end, whoever else is spared. An owner with no more blocks in the index than
-its *reserve* keeps them, as long as anything else can go:
+Blocks are queued by owner and by the ranking's kind, least recently used in front; without a
+ranking all are of one kind. Only *leaves* are queued, cached blocks that no indexed block comes
+behind: of a chain of a thousand blocks one, and its parent when that one goes. All of a chain has
+one owner, whoever else is spared. An owner with no more blocks in the index than its *reserve*
+keeps them, as long as anything else can go:
 
-    1. the oldest of those beyond their reserve, whoever asks
+    1. the worst of those beyond their reserve, whoever asks
     2. the asker's own
-    3. the oldest of all: the last resort, for who could not run otherwise
+    3. the worst of all: the last resort, for who could not run otherwise
 """
 
+import heapq
 from array import array
+
+from kvikk.cache.eviction.base import Ranking
 
 COMMON = 0
 """The owner of what belongs to nobody in particular; its reserve is nothing."""
 
+_NO_BLOCK = -1
+_MOST_STALE = 64
+
 
 class EvictionQueue:
-    """Doubly linked lists threaded through two arrays: a hit leaves from the middle in O(1), and a
-    million blocks need no million objects.
+    """Heaps of plain numbers beside a few arrays: a million blocks need no million objects.
+
+    A block is queued when it becomes a cached leaf and not looked for when it is used again: its
+    entry is stale then, and dropped when it comes to the front or when most of a heap is stale.
+    With ``chains`` False (a window group) every block is a leaf.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        # Past the blocks stand the ends of each owner's list: newer is the oldest block.
-        self._newer = array("i", [0]) * num_blocks
-        self._older = array("i", [0]) * num_blocks
-        self._left_at = array("q", [0]) * num_blocks
-        self._owners = array("i", [COMMON]) * num_blocks
+    def __init__(
+        self, num_blocks: int, ranking: Ranking | None = None, *, chains: bool = True
+    ) -> None:
         self._num_blocks = num_blocks
+        self._ranking = ranking
+        self._chains = chains
+        self._num_kinds = 1 if ranking is None else ranking.num_kinds
+        # When a cached block was left by its last user, by a count that grows; 0: not cached.
+        self._left_at = array("q", [0]) * num_blocks
+        self._kinds = array("b", [0]) * num_blocks
+        self._used_s = array("d", [0.0]) * num_blocks
+        self._parents = array("i", [_NO_BLOCK]) * num_blocks
+        self._num_children = array("i", [0]) * num_blocks
+        self._owners = array("i", [COMMON]) * num_blocks
         self._clock = 0
+        # An entry is left_at * num_blocks + block. A heap a kind, all of an owner's in a row.
+        self._leaves: list[list[int]] = []
         self._cached: list[int] = []
         self._indexed: list[int] = []
         self._reserves: list[int] = []
@@ -36,46 +56,48 @@ class EvictionQueue:
 
     def add_owner(self, reserve_blocks: int) -> int:
         """One more owner, and what it keeps."""
-        end = len(self._newer)
-        self._newer.append(end)
-        self._older.append(end)
+        self._leaves += [[] for _ in range(self._num_kinds)]
         self._cached.append(0)
         self._indexed.append(0)
         self._reserves.append(reserve_blocks)
-        return end - self._num_blocks
+        return len(self._reserves) - 1
 
     def owner(self, block: int) -> int:
         """Whose an indexed block is."""
         return self._owners[block]
 
-    def index(self, block: int, owner: int) -> None:
-        """A live block is published and is from now on this owner's."""
+    def index(self, block: int, parent: int | None, owner: int) -> None:
+        """A live block is published behind an indexed parent or none; it is now this owner's."""
         self._owners[block] = owner
         self._indexed[owner] += 1
+        if self._chains and parent is not None:
+            self._parents[block] = parent
+            self._num_children[parent] += 1
 
     def forget(self, block: int) -> None:
         """A block that is not queued leaves the index."""
         self._indexed[self._owners[block]] -= 1
+        parent = self._parents[block]
+        if parent != _NO_BLOCK:
+            self._parents[block] = _NO_BLOCK
+            self._num_children[parent] -= 1
+            if not self._num_children[parent] and self._left_at[parent]:
+                self._queue(parent)
 
-    def append(self, block: int) -> None:
-        """Nobody uses this indexed block any more: make it the newest of its owner's."""
-        owner = self._owners[block]
-        end = self._num_blocks + owner
-        newest = self._older[end]
-        self._newer[newest] = block
-        self._older[block] = newest
-        self._newer[block] = end
-        self._older[end] = block
+    def append(self, block: int, key: bytes) -> None:
+        """Nobody uses this indexed block any more: it is cached from now on."""
         self._clock += 1
         self._left_at[block] = self._clock
-        self._cached[owner] += 1
+        self._cached[self._owners[block]] += 1
         self.num_cached += 1
+        if self._ranking is not None:
+            self._kinds[block], self._used_s[block] = self._ranking.meet(key)
+        if not self._num_children[block]:
+            self._queue(block)
 
     def remove(self, block: int) -> None:
         """Somebody uses it again, or it goes."""
-        older, newer = self._older[block], self._newer[block]
-        self._newer[older] = newer
-        self._older[newer] = older
+        self._left_at[block] = 0
         self._cached[self._owners[block]] -= 1
         self.num_cached -= 1
 
@@ -93,35 +115,75 @@ class EvictionQueue:
         if len(cached) > 1:
             beyond = [owner for owner in cached if self._indexed[owner] > self._reserves[owner]]
             cached = beyond or ([asker] if self._cached[asker] else cached)
-        oldest = [self._newer[self._num_blocks + owner] for owner in cached]
-        return min(oldest, key=self._left_at.__getitem__)
+        kinds = self._num_kinds
+        fronts = [
+            front
+            for owner in cached
+            for kind in range(owner * kinds, (owner + 1) * kinds)
+            if (front := self._front(kind)) is not None
+        ]
+        entry = min(fronts) if self._ranking is None else min(fronts, key=self._worth)
+        return entry % self._num_blocks
 
     def clear(self) -> None:
         """Nothing is indexed any more."""
-        for owner in range(len(self._cached)):
-            end = self._num_blocks + owner
-            self._newer[end] = self._older[end] = end
-            self._cached[owner] = self._indexed[owner] = 0
+        self._left_at = array("q", [0]) * self._num_blocks
+        self._parents = array("i", [_NO_BLOCK]) * self._num_blocks
+        self._num_children = array("i", [0]) * self._num_blocks
+        for leaves in self._leaves:
+            leaves.clear()
+        self._cached = [0] * len(self._cached)
+        self._indexed = [0] * len(self._indexed)
         self.num_cached = 0
 
     def blocks(self) -> list[int]:
-        """All that are queued, an owner after the other, oldest first."""
-        found = []
-        for owner in range(len(self._cached)):
-            block = self._newer[self._num_blocks + owner]
-            while block < self._num_blocks:
-                found.append(block)
-                block = self._newer[block]
-        return found
+        """All that are cached, least recently used first; O(blocks)."""
+        cached = [block for block, left_at in enumerate(self._left_at) if left_at]
+        return sorted(cached, key=self._left_at.__getitem__)
 
     def check(self, indexed: list[int]) -> None:
         """Recount against the blocks that the index has; AssertionError if it differs."""
-        queued = self.blocks()
-        assert len(queued) == self.num_cached == sum(self._cached)
+        cached = self.blocks()
+        assert len(cached) == self.num_cached == sum(self._cached)
         for owner in range(len(self._cached)):
-            assert self._cached[owner] == sum(self._owners[block] == owner for block in queued)
+            assert self._cached[owner] == sum(self._owners[block] == owner for block in cached)
             assert self._indexed[owner] == sum(self._owners[block] == owner for block in indexed)
-        assert all(self._older[self._newer[block]] == block for block in queued)
+        children = [0] * self._num_blocks
+        for block in indexed:
+            if self._parents[block] != _NO_BLOCK:
+                children[self._parents[block]] += 1
+        assert children == self._num_children.tolist()
+        queued = [
+            entry % self._num_blocks
+            for leaves in self._leaves
+            for entry in leaves
+            if self._is_leaf(entry)
+        ]
+        assert sorted(queued) == sorted(block for block in cached if not children[block])
+
+    def _queue(self, block: int) -> None:
+        leaves = self._leaves[self._owners[block] * self._num_kinds + self._kinds[block]]
+        heapq.heappush(leaves, self._left_at[block] * self._num_blocks + block)
+        if len(leaves) > 2 * self.num_cached + _MOST_STALE:
+            leaves[:] = filter(self._is_leaf, leaves)
+            heapq.heapify(leaves)
+
+    def _is_leaf(self, entry: int) -> bool:
+        """Whether an entry still says what is so."""
+        left_at, block = divmod(entry, self._num_blocks)
+        return self._left_at[block] == left_at and not self._num_children[block]
+
+    def _front(self, kind: int) -> int | None:
+        """The entry of an owner's kind that was unused for longest."""
+        leaves = self._leaves[kind]
+        while leaves and not self._is_leaf(leaves[0]):
+            heapq.heappop(leaves)
+        return leaves[0] if leaves else None
+
+    def _worth(self, entry: int) -> tuple[float, int]:
+        assert self._ranking is not None
+        block = entry % self._num_blocks
+        return self._ranking.worth(self._kinds[block], self._used_s[block]), entry
 
     def _num_live(self, owner: int) -> int:
         return self._indexed[owner] - self._cached[owner]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kvikk.cache.blocks import Usage
+from kvikk.cache.eviction.base import Ranking
 from kvikk.cache.pool import BlockPool
 from kvikk.cache.prefix import reach_blocks
 from kvikk.cache.records import GroupSpec
@@ -36,13 +37,23 @@ class CachedSequence:
 class CacheState:
     """One pool a group, the live sequences, and who has promised to compute what."""
 
-    def __init__(self, groups: Sequence[GroupSpec], block_size: int, prefix_caching: bool) -> None:
+    def __init__(
+        self,
+        groups: Sequence[GroupSpec],
+        block_size: int,
+        prefix_caching: bool,
+        ranking: Ranking | None,
+    ) -> None:
         if block_size < 1:
             raise ValueError(f"a block holds at least one token, not {block_size}")
         self.groups = tuple(groups)
         self.block_size = block_size
         self.prefix_caching = prefix_caching
-        self._pools = [BlockPool(group.num_blocks) for group in groups]
+        self._ranking = ranking
+        self._pools = [
+            BlockPool(group.num_blocks, ranking, chains=group.window_tokens is None)
+            for group in groups
+        ]
         self._reach = [reach_blocks(group.window_tokens, block_size) for group in groups]
         self._sequences: dict[int, CachedSequence] = {}
         # Keys that live sequences were opened to compute, and which ones, the first to say so in

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvikk.cache.eviction import EVICTION_POLICIES
-from kvikk.cache.eviction.base import leading_blocks
+from kvikk.cache.events import BlockRemoved
+from kvikk.cache.eviction import EVICTION_POLICIES, LIVE_POLICIES, RANKINGS, hit_density
+from kvikk.cache.eviction.base import Residents, leading_blocks
 from kvikk.cache.eviction.fifo import Fifo
 from kvikk.cache.eviction.lru import Lru
+from kvikk.cache.eviction.ranked import Ranked
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec
 
@@ -77,26 +79,53 @@ def test_fifo_hits_what_a_recount_by_first_use_says(
     assert hits_of("fifo", sequence, capacity) == recount(sequence, capacity, by_use=False)
 
 
+@pytest.mark.parametrize("name", LIVE_POLICIES)
 @settings(deadline=None)
-@given(prompts(), st.integers(1, 12))
-def test_lru_is_what_the_cache_manager_does_with_physical_blocks(
-    sequence: list[list[int]], capacity: int
+@given(
+    sequence=prompts(),
+    capacity=st.integers(1, 12),
+    step_s=st.sampled_from([0.3, 5.0, 2000.0]),
+    refresh=st.sampled_from([1, 3]),
+)
+def test_replay_evicts_what_the_cache_manager_evicts(
+    name: str, sequence: list[list[int]], capacity: int, step_s: float, refresh: int
 ) -> None:
-    """A block more than the cache has: each prompt here goes on one token beyond its blocks."""
-    manager = CacheManager([GroupSpec(capacity + 1)], BLOCK_SIZE)
-    cache = Lru(capacity)
-    for number, prompt in enumerate(sequence):
-        if len(prompt) > capacity:
-            continue
-        keys = [block.to_bytes(32) for block in prompt]
-        num_tokens = len(keys) * BLOCK_SIZE + 1
-        match = manager.match(keys, num_tokens)
-        assert match.num_tokens == leading_blocks(cache, prompt) * BLOCK_SIZE
-        manager.allocate(number, match, num_tokens - match.num_tokens)
-        manager.commit(number, num_tokens, keys)
-        manager.free(number)
-        cache.use(prompt)
-        assert manager.usage().cached_blocks == len(cache)
+    """Key by key. A block more than the cache has: each prompt goes on one token beyond its blocks.
+
+    Prompts come at uneven times, and what is learned is put to use early.
+    """
+    now_s = 0.0
+    removed: list[bytes] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hit_density, "_REFRESH_REQUESTS", refresh)
+        manager = CacheManager(
+            [GroupSpec(capacity + 1)],
+            BLOCK_SIZE,
+            on_event=lambda event: (
+                removed.extend(getattr(event, "keys", ()))
+                if isinstance(event, BlockRemoved)
+                else None
+            ),
+            eviction=name,
+            clock=lambda: now_s,
+        )
+        cache: Residents = Lru(capacity)
+        if name in RANKINGS:
+            cache = Ranked(capacity, RANKINGS[name](capacity + 1))
+        for number, prompt in enumerate(sequence):
+            if len(prompt) > capacity:
+                continue
+            now_s += step_s * (number * number % 7)
+            keys = [block.to_bytes(32) for block in prompt]
+            num_tokens = len(keys) * BLOCK_SIZE + 1
+            match = manager.match(keys, num_tokens)
+            assert match.num_tokens == leading_blocks(cache, keys) * BLOCK_SIZE
+            removed.clear()
+            manager.allocate(number, match, num_tokens - match.num_tokens)
+            manager.commit(number, num_tokens, keys)
+            manager.free(number)
+            assert removed == list(cache.use(keys, now_s))
+            manager.check()
 
 
 @pytest.mark.parametrize("name", EVICTION_POLICIES)

@@ -20,7 +20,7 @@ class Fifo:
     def __contains__(self, key: Key, /) -> bool:
         return key in self._order
 
-    def use(self, keys: Sequence[Key]) -> list[Key]:
+    def use(self, keys: Sequence[Key], now_s: float = 0.0) -> list[Key]:
         """See ``Residents.use``."""
         own = keys[: self.capacity]
         order = self._order

@@ -24,7 +24,7 @@ class Lru:
     def __contains__(self, key: Key, /) -> bool:
         return key in self._order
 
-    def use(self, keys: Sequence[Key]) -> list[Key]:
+    def use(self, keys: Sequence[Key], now_s: float = 0.0) -> list[Key]:
         """See ``Residents.use``."""
         own = keys[: self.capacity]
         order = self._order
