@@ -92,7 +92,7 @@ class TierMachine(RuleBasedStateMachine):
         self.add(requests)
         while self.engine.has_work:
             driver.step(self.engine, self.answers)
-        assert self.engine._tiering.drain(20)
+        assert self.engine.tiering.drain(20)
 
     @precondition(lambda self: self.engine.has_work)
     @rule(steps=st.integers(1, 25))
@@ -156,7 +156,7 @@ class TierMachine(RuleBasedStateMachine):
         assert driver.live_blocks(self.engine) == 0
         self.check_ledgers()
         self.engine.close()
-        assert not self.engine._tiering._restores
+        assert not self.engine.tiering._restores
         shutil.rmtree(self.folder)
         assert self.answers.keys() == self.requests.keys()
         for name, request in self.requests.items():
@@ -183,11 +183,11 @@ def test_a_reset_empties_every_tier(tmp_path: Path) -> None:
     prompts = {"a": list(range(1, 25)), "b": [9] * 40}
     for name, prompt in prompts.items():
         driver.run(engine, [driver.request(name, prompt, 2)])
-    engine._tiering.drain(10)
+    engine.tiering.drain(10)
     assert folder.usage().used_blocks > 10
     engine.reset_cache()
     again = driver.run(engine, [driver.request("again", prompts["a"], 2)])["again"]
     assert again.last.usage.cached_tokens == 0
-    engine._tiering.drain(10)
+    engine.tiering.drain(10)
     assert folder.usage().used_blocks == 6
     engine.close()

@@ -94,6 +94,8 @@ def main(text: str) -> None:
     engine_fields = fields.pop("engine")
     if engine_fields["chat_template"] is not None:
         engine_fields["chat_template"] = Path(engine_fields["chat_template"])
+    if engine_fields["disk_tier"] is not None:
+        engine_fields["disk_tier"] = Path(engine_fields["disk_tier"])
     engine = EngineOptions(**engine_fields)
     fields["api_keys"] = tuple(fields["api_keys"])
     for name in ("access_log", "ledger_log", "rules_file", "price_map", "clock"):

@@ -16,6 +16,7 @@ from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
 from kvikk.cli.generate import generate
 from kvikk.cli.list import list_models
+from kvikk.cli.pin import pin
 from kvikk.cli.probe import probe
 from kvikk.cli.pull import pull
 from kvikk.cli.replay import replay
@@ -53,7 +54,7 @@ def _options(
     """Serve language models from a paged and shared KV cache."""
 
 
-for _verb in (size, serve, route, replay, watch, generate, chat, why, top, audit, pull, rm):
+for _verb in (size, serve, route, replay, watch, generate, chat, why, pin, top, audit, pull, rm):
     app.command()(_verb)
 app.command("list")(list_models)
 app.add_typer(probe)

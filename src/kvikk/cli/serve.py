@@ -90,6 +90,16 @@ def serve(
         float | None,
         typer.Option(metavar="SECONDS", help="Let blocks in Redis go so long after their use."),
     ] = None,
+    sleep_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Put conversations into the tiers so long after an answer."
+        ),
+    ] = None,
+    tenant_share: Annotated[
+        float,
+        typer.Option(metavar="0-1", help="Part of the KV blocks that each tenant keeps."),
+    ] = 0.0,
     rules: Annotated[
         str | None,
         typer.Option(
@@ -150,6 +160,7 @@ def serve(
         max_running=max_running,
         max_queue=max_queue,
         ledger_memory_bytes=parse_bytes(ledger_memory),
+        tenant_share=tenant_share,
         **options.tier_options(host_tier, disk_tier, redis_tier, redis_expire),
     )
     run_server(
@@ -161,6 +172,7 @@ def serve(
             operator_key=operator_key,
             max_body_bytes=parse_bytes(max_body),
             drain_s=drain,
+            sleep_after_s=sleep_after,
             tenant_requests=tenant_requests,
             access_log=access_log,
             ledger_log=ledger_log,

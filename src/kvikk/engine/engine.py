@@ -29,6 +29,7 @@ from kvikk.engine.machine_time import MachineTime
 from kvikk.engine.requests import FinishReason, Output, Request, TokenLogprob
 from kvikk.engine.scheduler import Scheduler, Step
 from kvikk.engine.sequence import Sequence
+from kvikk.engine.sessions import WAKE_ROUTE, Sessions
 from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
 from kvikk.engine.tiering import NO_TIERS, Tiering, TieringStats
@@ -51,7 +52,7 @@ class Engine:
     next: what generation costs where nobody keeps them. ``speculation`` None guesses nothing ahead.
     ``ledger_memory_bytes`` bounds what the books remember of what is not in the cache; None keeps
     no books. ``block_bytes``, a group, are for their stories. ``tiering`` keeps blocks in slower
-    places as well.
+    places as well; ``tenant_share`` of each pool is kept for each tenant.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Engine:
         block_bytes: tuple[int, ...] = (),
         ledger_memory_bytes: int | None = DEFAULT_MEMORY_BYTES,
         tiering: Tiering | None = None,
+        tenant_share: float = 0.0,
     ) -> None:
         assert max_running <= step_tokens <= plan.max_batch_tokens
         assert max_running <= plan.max_batch_sequences
@@ -96,8 +98,9 @@ class Engine:
             on_event=None if self.books is None else self.books.hear,
             on_publish=None if tiering is None else tiering.note_published,
             on_evict=None if tiering is None else tiering.note_evicted,
+            tenant_share=tenant_share,
         )
-        self._tiering = tiering
+        self.tiering = tiering
         if tiering is not None:
             tiering.attach(self.cache)
         self.tokenizer = tokenizer
@@ -123,6 +126,7 @@ class Engine:
         self._batches = BatchBuilder(plan, self.cache)
         self._max_running = max_running
         self._machine_time = MachineTime()
+        self.sessions = Sessions(plan.block_size)
         self._sequences: dict[str, list[Sequence]] = {}  # of each request those that have not ended
         self._num_sequences = 0
         self._outputs: list[Output] = []  # of requests that ended between two steps
@@ -161,7 +165,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether ``step`` has anything to do or to tell."""
-        loading = self._tiering is not None and self._tiering.is_loading
+        loading = self.tiering is not None and self.tiering.is_loading
         return bool(self._sequences or self._outputs or loading)
 
     def check(self, request: Request) -> None:
@@ -263,11 +267,11 @@ class Engine:
         step = self._scheduler.schedule()
         assert self._scheduler.num_sequences == self._num_sequences, "a request is lost"
         self._count(step)
-        if self._tiering is not None:
-            self._tiering.flush()
+        if self.tiering is not None:
+            self.tiering.flush()
         if not step.chunks:
-            if self._tiering is not None and self.has_work and not outputs:
-                self._tiering.wait(_TIER_WAIT_S)
+            if self.tiering is not None and self.has_work and not outputs:
+                self.tiering.wait(_TIER_WAIT_S)
             return outputs
         self._machine_time.begin()
         batch = self._batches.build(step.chunks, tuple(step.copies))
@@ -291,9 +295,9 @@ class Engine:
             outputs += self._answer(answering, logits)
             if self._speculation is not None and len(logits) == len(batch.token_ids):
                 self._speculation.observe(len(logits), time.perf_counter() - started_s)
-        if self._tiering is not None:
-            self._tiering.speed.observe(len(batch.token_ids), time.perf_counter() - started_s)
-            self._tiering.flush()
+        if self.tiering is not None:
+            self.tiering.speed.observe(len(batch.token_ids), time.perf_counter() - started_s)
+            self.tiering.flush()
         self._machine_time.end()
         return outputs
 
@@ -311,7 +315,7 @@ class Engine:
             hit_tokens=sequence.cached_tokens or 0,
             waited_for=sequence.waited_for,
             computing=lambda key: self.cache.computing(key, besides=sequence.number),
-            origins=NO_ORIGINS if self._tiering is None else self._tiering.origins(sequence),
+            origins=NO_ORIGINS if self.tiering is None else self.tiering.origins(sequence),
         )
 
     def _count(self, step: Step) -> None:
@@ -391,8 +395,8 @@ class Engine:
         self._scheduler.end_waits()
         if self.books is not None:
             self.books.reset()
-        if self._tiering is not None:
-            self._tiering.reset()
+        if self.tiering is not None:
+            self.tiering.reset()
         return self.cache.reset()
 
     def stats(self) -> Stats:
@@ -419,12 +423,12 @@ class Engine:
 
     def tiering_stats(self) -> TieringStats:
         """Figures of the tiers; may be asked for in any thread."""
-        return NO_TIERS if self._tiering is None else self._tiering.stats()
+        return NO_TIERS if self.tiering is None else self.tiering.stats()
 
     def close(self) -> None:
         """Write what is to be kept in tiers, and let go of them; nothing runs any more."""
-        if self._tiering is not None:
-            self._tiering.close()
+        if self.tiering is not None:
+            self.tiering.close()
 
     def _set_computed(self, sequence: Sequence, num_tokens: int) -> None:
         """Tell the cache how far a sequence has come, where that fills a block or all its room."""
@@ -507,8 +511,8 @@ class Engine:
         error: str | None = None,
     ) -> Output:
         """Give back all that an answer holds; its last output, which ``output`` becomes."""
-        if self._tiering is not None and reason in ("stop", "length"):
-            self._tiering.used(sequence)
+        if reason in ("stop", "length"):
+            self._note_use(sequence)
         self._scheduler.remove(sequence)
         self._num_sequences -= 1
         request_id = sequence.request.id
@@ -538,6 +542,18 @@ class Engine:
             stop_string=stop_string,
             ends_request=not others,
         )
+
+    def _note_use(self, sequence: Sequence) -> None:
+        """An answer is complete: its tiers and its session are told."""
+        request = sequence.request
+        if self.tiering is not None:
+            self.tiering.used(sequence)
+        if request.origin.route == WAKE_ROUTE:
+            self.sessions.woken(request.session, request.origin.tenant)
+        elif sequence.choice == 0:
+            keys = sequence.block_keys(sequence.num_computed)
+            full = sequence.num_computed // self._plan.block_size
+            self.sessions.ended(request, sequence.token_ids, keys[:full])
 
     def _key_chain(self, salt: bytes) -> KeyChain | None:
         if not self.cache.prefix_caching:

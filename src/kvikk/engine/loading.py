@@ -92,6 +92,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         speculation=Speculation() if speculates else None,
         block_bytes=block_bytes,
         ledger_memory_bytes=options.ledger_memory_bytes,
+        tenant_share=options.tenant_share,
         tiering=make_tiering(
             options,
             backend,

@@ -30,6 +30,7 @@ class EngineOptions:
     Blocks that leave the pool, or all as they fill, go to the tiers that are chosen: memory of this
     process, a folder, a Redis or Valkey by its URL. ``disk_tier_bytes`` None is half of what is
     free there; what Redis holds goes ``redis_tier_expire_s`` after its last use, None: never.
+    ``tenant_share`` is the part of the KV blocks that each tenant keeps from the others.
     """
 
     model: str = "smollm2"
@@ -52,6 +53,7 @@ class EngineOptions:
     disk_tier_bytes: int | None = None
     redis_tier: str | None = field(default=None, repr=False)  # it may hold a password
     redis_tier_expire_s: float | None = None
+    tenant_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
@@ -74,6 +76,8 @@ class EngineOptions:
                 raise ModelError(f"{name} is {value}; at least 1 is needed")
         if self.redis_tier_expire_s is not None and not self.redis_tier_expire_s > 0:
             raise ModelError(f"blocks cannot expire after {self.redis_tier_expire_s:g} s")
+        if not 0 <= self.tenant_share <= 1:
+            raise ModelError(f"a tenant's share of {self.tenant_share:g} is not between 0 and 1")
         tiers = (self.host_tier_bytes, self.disk_tier, self.redis_tier)
         if any(tier is not None for tier in tiers) and not (self.prefix_caching and self.use_cache):
             raise ModelError("tiers keep what is shared, and this engine shares nothing")

@@ -128,7 +128,8 @@ class Request:
     """One prompt to continue. ``salt`` parts tenants: different salts never share a block.
 
     ``parts`` say where in the rendered prompt each piece of its conversation stands. Of lower
-    ``priority`` is what goes before others.
+    ``priority`` is what goes before others. ``session`` names the conversation it is a turn of, if
+    its sender did.
     """
 
     id: str
@@ -138,6 +139,7 @@ class Request:
     origin: Origin = Origin()
     parts: tuple[Part, ...] = ()
     priority: int = 0
+    session: str = ""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,17 @@ class Tiering:
                         self._unsaved.add(name)
             blocks.clear()
 
+    def hand_down(self, blocks: Keys[tuple[int, bytes, int]]) -> int:
+        """Have copies of cached blocks put into every tier; how many, from the front, there is room
+        for. Each is its group, key and block.
+        """
+        for count, (group, key, block) in enumerate(blocks):
+            if not self._threads.has_room(self._block_bytes[group]):
+                return count
+            data = self._backend.read(group, [block])
+            self._threads.save((group, key), data, leaving=True)
+        return len(blocks)
+
     def used(self, sequence: Sequence) -> None:
         """A sequence has ended: its blocks were used, wherever they came from."""
         keys = sequence.block_keys(sequence.num_computed)
@@ -271,6 +282,10 @@ class Tiering:
     def stats(self) -> TieringStats:
         """Figures of this moment."""
         return TieringStats(self._lower.usage(), self._dropped_blocks, self._threads.is_forgetting)
+
+    def written(self, timeout_s: float) -> bool:
+        """Wait until all that was handed down is written; in any thread but the engine's."""
+        return self._threads.flush(timeout_s)
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was handed down is written; False if that takes longer."""

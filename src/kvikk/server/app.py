@@ -24,10 +24,13 @@ from kvikk.server.routes import (
     messages,
     models,
     page,
+    pins,
     responses,
+    sessions,
     tokens,
 )
 from kvikk.server.service import Service
+from kvikk.server.sleeping import sleep_when_idle
 
 
 def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
@@ -39,7 +42,12 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        sleeper = None
+        if options.sleep_after_s is not None:
+            sleeper = asyncio.create_task(sleep_when_idle(service, options.sleep_after_s))
         yield
+        if sleeper is not None:
+            sleeper.cancel()
         await asyncio.to_thread(service.stop)
 
     # Pages that draw the description of the API load their scripts from elsewhere: there are none.
@@ -57,6 +65,6 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.add_middleware(AccessLog, log=service.access_log)  # around all others
     install_error_handlers(app)
     apis = (chat_completions, completions, responses, messages, models, tokens)
-    for routes in (*apis, bill, cache, config, ledger, health, page):
+    for routes in (*apis, bill, cache, sessions, pins, config, ledger, health, page):
         app.include_router(routes.router)
     return app

@@ -28,7 +28,8 @@ class ServerOptions:
     ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
     add to those that are known. ``clock`` is a file with seconds to add to the time for these.
     ``price_per_hour`` is what the machine costs. ``kv_events`` is the ZeroMQ address where changes
-    of the cache are published, ``kv_events_replay`` where they are repeated.
+    of the cache are published, ``kv_events_replay`` where they are repeated. Conversations go to
+    sleep ``sleep_after_s`` after their last answer; None: only when told.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -49,6 +50,7 @@ class ServerOptions:
     price_per_hour: float | None = None
     kv_events: str | None = None
     kv_events_replay: str | None = None
+    sleep_after_s: float | None = None
 
     @property
     def most_requests_a_tenant(self) -> int | None:
@@ -61,6 +63,17 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise ModelError(f"port {self.port} is not one of 0 to 65535")
+        if self.sleep_after_s is not None:
+            if not 0 < self.sleep_after_s <= TIMEOUT_MAX:
+                raise ModelError(f"conversations cannot sleep after {self.sleep_after_s:g} s")
+            tiers = (self.engine.host_tier_bytes, self.engine.disk_tier, self.engine.redis_tier)
+            if all(tier is None for tier in tiers):
+                raise ModelError("conversations sleep in a tier; choose --host-tier or another")
+        if self.engine.tenant_share * len(self.api_keys) > 1:
+            raise ModelError(
+                f"{len(self.api_keys)} tenants cannot have {self.engine.tenant_share:g} of the "
+                "cache each"
+            )
         operator = () if self.operator_key is None else (self.operator_key,)
         for key in self.api_keys + operator:
             # The rules of the header that carries it; the key itself is never shown.

@@ -152,6 +152,7 @@ class Service:
             Origin(caller.tenant, caller.key, route, self.model.id),
             prompt.parts,
             fields.priority,
+            str(question.body.get("prompt_cache_key") or ""),
         )
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()
@@ -177,6 +178,10 @@ class Service:
         except BusyError as error:
             raise self._busy(error) from None
         return request.id, mailbox
+
+    async def call(self, function: Callable[[Engine], Result]) -> Result:
+        """What a function finds or does between two steps. ApiError if the engine has stopped."""
+        return await self._call(function)
 
     async def reset_cache(self) -> ResetResult:
         """Forget all that was computed. Raises ApiError if the engine has stopped."""

@@ -39,6 +39,15 @@ class ApiClient:
             raise self._unreachable(error) from None
         return parse_json(response.content)
 
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> JsonValue:
+        """What the server says to a request with this body, if there is one. Raises as ``get``."""
+        try:
+            response = self._http.request(method, path, json=body)
+            self._check(response)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        return parse_json(response.content)
+
     def events(self, path: str) -> Iterator[JsonValue]:
         """What the server tells at ``path`` as server-sent events, until it ends them.
 

@@ -307,4 +307,5 @@ TOKENIZE = one_of(
         ["messages"],
     ),
 )
+PIN = obj({"request": TEXT, "tokens": whole(1, 2**31 - 1)}, ["request"])
 DETOKENIZE = obj({"model": TEXT, "tokens": array(whole(0, 2**31 - 1))}, ["tokens"])
