@@ -1,9 +1,10 @@
 """What an audit says: a finding for each cause of missed tokens, an account for each request."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from kvikk.audit.secrets import hidden
 
 # Parts of an account that are no cause of a miss.
 HIT = "hit"
@@ -11,11 +12,6 @@ NEW = "new"
 BEHIND_BOUNDARY = "behind_boundary"
 
 _EXCERPT = 160
-_SECRET = re.compile(
-    r"\b(sk|pk|rk|ghp|gho|ghs|xox[abps]|glpat|AKIA|ASIA|AIza|hf|eyJ)[-_]?[A-Za-z0-9_\-.]{12,}"
-    r"|(?i:bearer|basic)\s+[A-Za-z0-9+/=._\-]{8,}"
-    r"|(?i:password|passwd|api[_-]?key|secret|token)[\"']?\s*[:=]\s*[\"']?[^\s\"',;]{4,}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +134,5 @@ def is_expected(cause: str) -> bool:
 
 def excerpt(text: str, most: int = _EXCERPT) -> str:
     """As much of a text as a person wants to see, and no key or password in it."""
-    shown = _SECRET.sub("[secret]", text[: 4 * most])
+    shown = hidden(text[: 4 * most])
     return shown if len(shown) <= most and len(text) <= 4 * most else f"{shown[: most - 1]}…"

@@ -20,9 +20,40 @@ _PLAYED_AGAIN_BYTES = 32 << 20
 
 def audit(
     logs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(metavar="LOG...", help="Files of JSON lines, plain or gzip; two: compare."),
-    ],
+    ] = None,
+    listen: Annotated[
+        bool,
+        typer.Option(
+            "--listen",
+            rich_help_panel="Capture",
+            help="Audit what passes through here to a provider, until Ctrl-C.",
+        ),
+    ] = False,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel="Capture",
+            metavar="URL",
+            help="The provider behind --listen; default: the vendor whose API a request speaks.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(rich_help_panel="Capture", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(rich_help_panel="Capture", help="Port to listen on; 0 takes any free one."),
+    ] = 8788,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Capture",
+            metavar="FILE",
+            help="Append what passes to a log, without any key.",
+        ),
+    ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="Two files are one log, not two to compare.")
     ] = False,
@@ -55,6 +86,15 @@ def audit(
     from kvikk.audit.fail_on import parse_limit
 
     limits = [parse_limit(text) for text in fail_on or []]
+    if listen:
+        if logs:
+            raise RequestError("--listen takes no LOG: it audits what passes through it")
+        audited = _capture(host, port, upstream, record)
+        return _tell(audited, limits, html, accounts=False, fix=False, as_json=as_json)
+    if not logs:
+        raise RequestError("name a LOG to read, or --listen to capture requests as they are made")
+    if upstream is not None or record is not None:
+        raise RequestError("--upstream and --record are for --listen")
     if len(logs) == 2 and not together:
         audited = _compare(logs, as_json)
         return _judge(limits, audited)
@@ -63,6 +103,19 @@ def audit(
         from kvikk.audit.run import with_mends
 
         audited = with_mends(audited)
+    return _tell(audited, limits, html, accounts=accounts, fix=fix, as_json=as_json)
+
+
+def _tell(
+    audited: "AuditedLog",
+    limits: "list[Limit]",
+    html: Path | None,
+    *,
+    accounts: bool,
+    fix: bool,
+    as_json: bool,
+) -> int:
+    """Print the report in the form that is wanted; returns the exit status."""
     if html is not None:
         _write_page(audited, html)
     if as_json:
@@ -76,6 +129,14 @@ def audit(
         if fix:
             _print_fixes(audited)
     return _judge(limits, audited)
+
+
+def _capture(host: str, port: int, upstream: str | None, record: Path | None) -> "AuditedLog":
+    """Listen until stopped; findings are told as they come."""
+    from kvikk.audit.capture.printer import Printer
+    from kvikk.audit.capture.serve import capture
+
+    return capture(host, port, upstream, record, Printer())
 
 
 def _judge(limits: "list[Limit]", audited: "AuditedLog") -> int:
