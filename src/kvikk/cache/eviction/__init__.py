@@ -8,6 +8,8 @@ from kvikk.cache.eviction.fifo import Fifo
 from kvikk.cache.eviction.hit_density import HitDensity
 from kvikk.cache.eviction.lru import Lru
 from kvikk.cache.eviction.ranked import Ranked
+from kvikk.cache.eviction.s3_fifo import S3Fifo
+from kvikk.cache.eviction.sieve import Sieve
 
 RANKINGS: Mapping[str, Callable[[int], Ranking]] = {"duel": Duel, "hit_density": HitDensity}
 """Name on the command line → what orders the blocks of a cache of so many, here and live."""
@@ -17,6 +19,8 @@ EVICTION_POLICIES: Mapping[str, Callable[[int], Residents]] = {
     "duel": lambda capacity: Ranked(capacity, Duel(capacity)),
     "hit_density": lambda capacity: Ranked(capacity, HitDensity(capacity)),
     "fifo": Fifo,
+    "sieve": Sieve,
+    "s3_fifo": S3Fifo,
 }
 """Name on the command line → what makes an empty cache of so many blocks."""
 
