@@ -1,6 +1,7 @@
 """Replay: published hit rates, an independent fleet, every form of trace, and the command."""
 
 import heapq
+import itertools
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from kvikk.router.replay import oracles
 from kvikk.router.replay.reading import read_trace
 from kvikk.router.replay.simulation import Rates, simulate
 from kvikk.router.replay.study import StudyOptions, study
-from kvikk.router.replay.trace import Trace
+from kvikk.router.replay.trace import Trace, TracedRequest
 
 DATA = Path(__file__).parent / "data"
 CONVERSATION = DATA / "mooncake_conversation_excerpt.jsonl"
@@ -117,6 +118,49 @@ def test_no_policy_reuses_more_than_the_oracles(conversation: Trace) -> None:
                 assert row.hit_rate + row.elsewhere_rate <= bounds.infinite
     single = found.bounds[0]
     assert single.one_cache == single.perfect_placement == found.rows[0].hit_rate
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_no_eviction_hits_more_than_the_best(share: float) -> None:
+    """Which itself hits no more than a cache that forgets nothing, and that where all fits."""
+    for path in (CONVERSATION, DATA / "mooncake_synthetic_excerpt.jsonl", DATA / "coding_agent"):
+        trace = read_trace(path)
+        capacity = int(share * trace.distinct_blocks)
+        best = oracles.best_eviction(trace, capacity, lambda done: None)
+        for name, make in EVICTION_POLICIES.items():
+            assert 0 < oracles.hit_rate(trace, make(capacity)) <= best, name
+        assert best <= oracles.infinite(trace)
+        everything = oracles.best_eviction(trace, trace.distinct_blocks, lambda done: None)
+        assert everything == oracles.infinite(trace)
+
+
+def test_the_best_eviction_is_that_of_a_search_through_all() -> None:
+    """Of a tiny trace every choice of what to hold after every request is tried."""
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        paths = [(0,), (0, 1), (0, 1, 2), (0, 3), (4,), (4, 5)]
+        prompts = [paths[at] for at in rng.integers(0, len(paths), 7)]
+        trace = Trace(
+            tuple(
+                TracedRequest(float(turn), len(prompt), 0, prompt)
+                for turn, prompt in enumerate(prompts)
+            ),
+            1,
+        )
+        states: dict[frozenset[object], int] = {frozenset(): 0}
+        for prompt in prompts:
+            following: dict[frozenset[object], int] = {}
+            for held, hits in states.items():
+                hit = next((n for n, block in enumerate(prompt) if block not in held), len(prompt))
+                there = held | set(prompt)
+                for kept in itertools.combinations(there, min(3, len(there))):
+                    key = frozenset(kept)
+                    following[key] = max(following.get(key, 0), hits + hit)
+            states = following
+        most = max(states.values())
+        assert oracles.best_eviction(trace, 3, lambda done: None) * trace.prompt_tokens == (
+            pytest.approx(most)
+        )
 
 
 def test_an_infinite_cache_hits_all_that_was_seen_before(conversation: Trace) -> None:
@@ -238,7 +282,12 @@ def test_the_command_prints_rows_and_oracles_and_draws(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert len(document["rows"]) == 8
-    assert set(document["oracles"]) == {"infinite", "one_cache", "perfect_placement"}
+    assert set(document["oracles"]) == {
+        "infinite",
+        "one_cache",
+        "best_eviction",
+        "perfect_placement",
+    }
     assert {"policy", "eviction", "replicas", "capacity_tokens", "hit_rate"} <= set(
         document["rows"][0]
     )

@@ -111,6 +111,7 @@ def _tables(found: "Study") -> str:
                 bounds.one_cache_ttft_mean_s,
                 bounds.one_cache_ttft_p95_s,
             ),
+            ("best eviction", bounds.best_eviction, None, None),
             ("infinite", bounds.infinite, bounds.infinite_ttft_mean_s, bounds.infinite_ttft_p95_s),
         ):
             times = ["" if time is None else f"{time:.2f} s" for time in (mean_s, p95_s)]

@@ -1,12 +1,15 @@
-"""What could have been reused: three bounds to hold a policy against.
+"""What could have been reused: four bounds to hold a policy against.
 
 * **infinite**: one cache that forgets nothing.
 * **one_cache**: one cache of all replicas' memory, under the eviction policy at hand.
+* **best_eviction**: the same cache, evicted by somebody who knows which blocks will be used when.
 * **perfect_placement**: the replicas' own caches, with every prompt sent where it costs least in
   tokens, whatever waits there, by somebody who knows which blocks will be used again.
 """
 
+import heapq
 from collections.abc import Hashable
+from itertools import takewhile
 
 from kvikk.cache.eviction.base import Residents, leading_blocks
 from kvikk.cache.eviction.lru import Lru
@@ -26,13 +29,49 @@ def hit_rate(trace: Trace, cache: Residents) -> float:
     hit_tokens = 0
     for request in trace.requests:
         hit_tokens += trace.hit_tokens(request, leading_blocks(cache, request.blocks))
-        cache.use(request.blocks)
+        cache.use(request.blocks, request.arrival_s)
     return hit_tokens / trace.prompt_tokens
 
 
 def infinite(trace: Trace) -> float:
     """Hit rate of a cache that forgets nothing."""
     return hit_rate(trace, Lru(max(1, trace.distinct_blocks)))
+
+
+def best_eviction(trace: Trace, capacity: int, progress: Progress) -> float:
+    """Hit rate of one cache that evicts what will not be used for longest, the deepest first.
+
+    What comes in may be that itself. After Belady, "A study of replacement algorithms for a
+    virtual-storage computer" (1966). A block is used whenever one behind it is, and so never goes
+    before it: the best for single blocks is the best for prefixes.
+    """
+    never = len(trace.requests)
+    next_uses: list[list[int]] = [[]] * never
+    upcoming: dict[Hashable, int] = {}
+    for turn in reversed(range(never)):
+        blocks = trace.requests[turn].blocks
+        next_uses[turn] = [upcoming.get(block, never) for block in blocks]
+        upcoming.update(dict.fromkeys(blocks, turn))
+    held: dict[Hashable, int] = {}  # by when it will be used
+    victims: list[tuple[int, int, int, Hashable]] = []
+    hit_tokens = num_queued = 0
+    for turn, request in enumerate(trace.requests):
+        hit = len(list(takewhile(held.__contains__, request.blocks)))
+        hit_tokens += trace.hit_tokens(request, hit)
+        for depth, (block, use) in enumerate(zip(request.blocks, next_uses[turn], strict=True)):
+            held.pop(block, None)
+            if use < never:
+                held[block] = use
+                num_queued += 1
+                heapq.heappush(victims, (-use, -depth, num_queued, block))
+        while len(held) > capacity:
+            use, _, _, block = heapq.heappop(victims)
+            if held.get(block) == -use:
+                del held[block]
+        if turn % _STEP == _STEP - 1:
+            progress(_STEP)
+    progress(len(trace.requests) % _STEP)
+    return hit_tokens / trace.prompt_tokens
 
 
 def perfect_placement(trace: Trace, replicas: int, capacity: int, progress: Progress) -> float:

@@ -85,7 +85,7 @@ def simulate(
         computed = traced.prompt_tokens - decision.hit_tokens
         free_at_s[slot] = max(free_at_s[slot], now_s) + computed / rates.prefill_tokens_per_s
         index.add(slot, blocks[hit_blocks[slot] :])
-        index.remove(slot, caches[slot].use(blocks))
+        index.remove(slot, caches[slot].use(blocks, now_s))
         end_s = free_at_s[slot] + traced.output_tokens * rates.decode_token_s
         _begin(ends, end_s, traced, fleet[slot])
         tally.ttft_s.append(free_at_s[slot] - now_s)
@@ -110,7 +110,7 @@ def pooled(
     tally = Tally([0] * replicas)
     for turn, traced in enumerate(trace.requests):
         hit = trace.hit_tokens(traced, leading_blocks(cache, traced.blocks))
-        cache.use(traced.blocks)
+        cache.use(traced.blocks, traced.arrival_s)
         slot = min(range(replicas), key=lambda one: (free_at_s[one], (one - turn) % replicas))
         computed = traced.prompt_tokens - hit
         start_s = max(free_at_s[slot], traced.arrival_s)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvikk.cache.eviction import EVICTION_POLICIES
+from kvikk.cache.eviction.lru import Lru
 from kvikk.errors import RequestError
 from kvikk.router.policies import POLICIES
 from kvikk.router.replay import oracles
@@ -73,6 +74,7 @@ class Bounds:
     capacity_tokens: int
     infinite: float
     one_cache: float
+    best_eviction: float
     perfect_placement: float
     infinite_ttft_mean_s: float
     infinite_ttft_p95_s: float
@@ -101,6 +103,7 @@ class Study:
             "oracles": {
                 "infinite": first.infinite,
                 "one_cache": first.one_cache,
+                "best_eviction": first.best_eviction,
                 "perfect_placement": first.perfect_placement,
             },
             "bounds": [asdict(one) for one in self.bounds],
@@ -121,7 +124,7 @@ def num_runs(options: StudyOptions) -> int:
     """How often ``study`` goes through the trace."""
     settings = max(1, len(options.capacities))
     rows = sum(len(_policies(options, replicas)) for replicas in options.replicas)
-    bounds = len(options.replicas) * (2 + oracles.PLACEMENTS)
+    bounds = len(options.replicas) * (3 + oracles.PLACEMENTS)
     return settings * (rows * len(options.evictions) + bounds)
 
 
@@ -208,14 +211,16 @@ def _bounds(
 ) -> Bounds:
     eviction = EVICTION_POLICIES[options.evictions[0]]
     blocks = capacity_tokens // trace.block_tokens
-    everything = pooled(trace, eviction(max(1, trace.distinct_blocks)), replicas, rates, progress)
+    everything = pooled(trace, Lru(max(1, trace.distinct_blocks)), replicas, rates, progress)
     one = pooled(trace, eviction(blocks), replicas, rates, progress)
+    best = oracles.best_eviction(trace, blocks, progress)
     perfect = oracles.perfect_placement(trace, replicas, blocks // replicas, progress)
     return Bounds(
         replicas,
         capacity_tokens,
         everything.hit_tokens / trace.prompt_tokens,
         one.hit_tokens / trace.prompt_tokens,
+        best,
         perfect,
         *_ttft(everything),
         *_ttft(one),
