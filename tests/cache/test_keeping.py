@@ -178,12 +178,10 @@ class QueueMachine(RuleBasedStateMachine):
                 break
         assert self.queue.reserved(asker) == kept
         if self.cached:
-            victim = self.queue.victim(asker)
+            [victim] = self.queue.evict(asker, 1)
             assert victim == (beyond or own or self.cached)[0]
             self.cached.remove(victim)
             del self.owner[victim]
-            self.queue.remove(victim)
-            self.queue.forget(victim)
 
     @invariant()
     def adds_up(self) -> None:
@@ -202,8 +200,5 @@ def test_without_owners_the_queue_is_plain_least_recently_used() -> None:
     for block in order:
         queue.index(block, None, COMMON)
         queue.append(block, b"")
-    evicted = []
-    while queue.num_cached:
-        evicted.append(queue.victim(COMMON))
-        queue.remove(evicted[-1])
-    assert evicted == order
+    assert queue.evict(COMMON, 50) == order
+    assert queue.num_cached == 0

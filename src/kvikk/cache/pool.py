@@ -80,12 +80,10 @@ class BlockPool:
         assert count <= self.num_available()
         from_empty = min(count, len(self._empty))
         blocks = [self._empty.pop() for _ in range(from_empty)]
-        evicted = []
-        for _ in range(count - from_empty):
-            block = self._queue.victim(owner)
-            self._queue.remove(block)
-            evicted.append((self._forget(block), block))
-            blocks.append(block)
+        evicted = [
+            (self._forget(block), block) for block in self._queue.evict(owner, count - from_empty)
+        ]
+        blocks += [block for _, block in evicted]
         for block in blocks:
             self.references[block] = 1
         return blocks, evicted
@@ -139,6 +137,7 @@ class BlockPool:
             return None
         assert self.references[block] == 0
         self._queue.remove(block)
+        self._queue.forget(block)
         self._forget(block)
         self._empty.append(block)
         return block
@@ -157,7 +156,6 @@ class BlockPool:
         key = self._keys.pop(block)
         del self._parent_keys[block]
         del self.index[key]
-        self._queue.forget(block)
         return key
 
     def check(self, expected_references: dict[int, int], ancestors_stay: bool) -> None:

@@ -20,6 +20,8 @@ COMMON = 0
 """The owner of what belongs to nobody in particular; its reserve is nothing."""
 
 _NO_BLOCK = -1
+_BLOCK_BITS = 32
+_BLOCK = (1 << _BLOCK_BITS) - 1
 _MOST_STALE = 64
 
 
@@ -46,7 +48,7 @@ class EvictionQueue:
         self._num_children = array("i", [0]) * num_blocks
         self._owners = array("i", [COMMON]) * num_blocks
         self._clock = 0
-        # An entry is left_at * num_blocks + block. A heap a kind, all of an owner's in a row.
+        # An entry is left_at and block in one number. A heap a kind, all of an owner's in a row.
         self._leaves: list[list[int]] = []
         self._cached: list[int] = []
         self._indexed: list[int] = []
@@ -109,21 +111,19 @@ class EvictionQueue:
             if reserve and owner != asker
         )
 
-    def victim(self, asker: int) -> int:
-        """The block that goes next for this owner; it stays queued. There must be one."""
-        cached = [owner for owner, count in enumerate(self._cached) if count]
-        if len(cached) > 1:
-            beyond = [owner for owner in cached if self._indexed[owner] > self._reserves[owner]]
-            cached = beyond or ([asker] if self._cached[asker] else cached)
-        kinds = self._num_kinds
-        fronts = [
-            front
-            for owner in cached
-            for kind in range(owner * kinds, (owner + 1) * kinds)
-            if (front := self._front(kind)) is not None
-        ]
-        entry = min(fronts) if self._ranking is None else min(fronts, key=self._worth)
-        return entry % self._num_blocks
+    def evict(self, asker: int, count: int) -> list[int]:
+        """The ``count`` blocks that go next for this owner: neither cached nor indexed any more.
+
+        There must be so many.
+        """
+        worths: dict[int, float] = {}  # of entries, asked for once: time stands still meanwhile
+        blocks = []
+        for _ in range(count):
+            block = self._worst(self._askable(asker), worths) & _BLOCK
+            self.remove(block)
+            self.forget(block)
+            blocks.append(block)
+        return blocks
 
     def clear(self) -> None:
         """Nothing is indexed any more."""
@@ -154,36 +154,54 @@ class EvictionQueue:
                 children[self._parents[block]] += 1
         assert children == self._num_children.tolist()
         queued = [
-            entry % self._num_blocks
-            for leaves in self._leaves
-            for entry in leaves
-            if self._is_leaf(entry)
+            entry & _BLOCK for leaves in self._leaves for entry in leaves if self._is_leaf(entry)
         ]
         assert sorted(queued) == sorted(block for block in cached if not children[block])
 
     def _queue(self, block: int) -> None:
         leaves = self._leaves[self._owners[block] * self._num_kinds + self._kinds[block]]
-        heapq.heappush(leaves, self._left_at[block] * self._num_blocks + block)
+        heapq.heappush(leaves, self._left_at[block] << _BLOCK_BITS | block)
         if len(leaves) > 2 * self.num_cached + _MOST_STALE:
             leaves[:] = filter(self._is_leaf, leaves)
             heapq.heapify(leaves)
 
     def _is_leaf(self, entry: int) -> bool:
         """Whether an entry still says what is so."""
-        left_at, block = divmod(entry, self._num_blocks)
-        return self._left_at[block] == left_at and not self._num_children[block]
+        block = entry & _BLOCK
+        return self._left_at[block] == entry >> _BLOCK_BITS and not self._num_children[block]
 
-    def _front(self, kind: int) -> int | None:
-        """The entry of an owner's kind that was unused for longest."""
-        leaves = self._leaves[kind]
-        while leaves and not self._is_leaf(leaves[0]):
-            heapq.heappop(leaves)
-        return leaves[0] if leaves else None
+    def _askable(self, asker: int) -> list[int]:
+        """The owners of which one must give a block to this one."""
+        if len(self._cached) == 1:
+            return [COMMON]
+        cached = [owner for owner, count in enumerate(self._cached) if count]
+        if len(cached) == 1:
+            return cached
+        beyond = [owner for owner in cached if self._indexed[owner] > self._reserves[owner]]
+        return beyond or ([asker] if self._cached[asker] else cached)
 
-    def _worth(self, entry: int) -> tuple[float, int]:
-        assert self._ranking is not None
-        block = entry % self._num_blocks
-        return self._ranking.worth(self._kinds[block], self._used_s[block]), entry
+    def _worst(self, owners: list[int], worths: dict[int, float]) -> int:
+        """Of these owners' entries that of least worth, of equals the oldest."""
+        worst: tuple[float, int] | None = None
+        for owner in owners:
+            heap = owner * self._num_kinds
+            for leaves in self._leaves[heap : heap + self._num_kinds]:
+                while leaves and not self._is_leaf(leaves[0]):
+                    heapq.heappop(leaves)
+                if leaves:
+                    entry = leaves[0]
+                    worth = worths.get(entry)
+                    if worth is None:
+                        worth = worths[entry] = self._worth(entry & _BLOCK)
+                    if worst is None or (worth, entry) < worst:
+                        worst = worth, entry
+        assert worst is not None, "nothing is cached"
+        return worst[1]
+
+    def _worth(self, block: int) -> float:
+        if self._ranking is None:
+            return 0.0
+        return self._ranking.worth(self._kinds[block], self._used_s[block])
 
     def _num_live(self, owner: int) -> int:
         return self._indexed[owner] - self._cached[owner]
