@@ -53,6 +53,18 @@ def test_rows_are_those_of_the_clocks_day(tmp_path):
     assert ServerOptions(rules="openai:gpt-4o", clock=clock).load_rules() is not None
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e300", "1e12", "-1e12", "\0"])
+def test_a_number_that_leads_to_no_day_is_no_time_at_first_nor_later(text, tmp_path):
+    file = tmp_path / "clock"
+    file.write_text(text)
+    with pytest.raises(ModelError, match="leads to a day"):
+        Clock(file)
+    file.write_text("60")
+    clock = Clock(file)
+    file.write_text(text)
+    assert 59 < clock() - time.time() < 62
+
+
 def test_a_clock_is_ahead_by_what_the_file_says_and_keeps_the_last_number(tmp_path):
     file = tmp_path / "clock"
     file.write_text("nothing")
