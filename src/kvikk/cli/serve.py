@@ -100,6 +100,12 @@ def serve(
         float,
         typer.Option(metavar="0-1", help="Part of the KV blocks that each tenant keeps."),
     ] = 0.0,
+    eviction: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Which cached block goes for a new one: duel, hit-density or lru."
+        ),
+    ] = "duel",
     rules: Annotated[
         str | None,
         typer.Option(
@@ -161,6 +167,7 @@ def serve(
         max_queue=max_queue,
         ledger_memory_bytes=parse_bytes(ledger_memory),
         tenant_share=tenant_share,
+        eviction=eviction.replace("-", "_"),
         **options.tier_options(host_tier, disk_tier, redis_tier, redis_expire),
     )
     run_server(

@@ -52,7 +52,8 @@ class Engine:
     next: what generation costs where nobody keeps them. ``speculation`` None guesses nothing ahead.
     ``ledger_memory_bytes`` bounds what the books remember of what is not in the cache; None keeps
     no books. ``block_bytes``, a group, are for their stories. ``tiering`` keeps blocks in slower
-    places as well; ``tenant_share`` of each pool is kept for each tenant.
+    places as well; ``tenant_share`` of each pool is kept for each tenant;
+    ``eviction`` is one of ``LIVE_POLICIES``.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Engine:
         ledger_memory_bytes: int | None = DEFAULT_MEMORY_BYTES,
         tiering: Tiering | None = None,
         tenant_share: float = 0.0,
+        eviction: str = "lru",
     ) -> None:
         assert max_running <= step_tokens <= plan.max_batch_tokens
         assert max_running <= plan.max_batch_sequences
@@ -99,6 +101,7 @@ class Engine:
             on_publish=None if tiering is None else tiering.note_published,
             on_evict=None if tiering is None else tiering.note_evicted,
             tenant_share=tenant_share,
+            eviction=eviction,
         )
         self.tiering = tiering
         if tiering is not None:

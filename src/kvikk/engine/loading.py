@@ -93,6 +93,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         block_bytes=block_bytes,
         ledger_memory_bytes=options.ledger_memory_bytes,
         tenant_share=options.tenant_share,
+        eviction=options.eviction,
         tiering=make_tiering(
             options,
             backend,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from kvikk.cache.eviction import LIVE_POLICIES
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.errors import ModelError
 from kvikk.shapes.dtypes import kvikk_dtype
@@ -30,7 +31,8 @@ class EngineOptions:
     Blocks that leave the pool, or all as they fill, go to the tiers that are chosen: memory of this
     process, a folder, a Redis or Valkey by its URL. ``disk_tier_bytes`` None is half of what is
     free there; what Redis holds goes ``redis_tier_expire_s`` after its last use, None: never.
-    ``tenant_share`` is the part of the KV blocks that each tenant keeps from the others.
+    ``tenant_share`` is the part of the KV blocks that each tenant keeps from the others, and
+    ``eviction`` the policy by which a cached block goes for a new one.
     """
 
     model: str = "smollm2"
@@ -54,6 +56,7 @@ class EngineOptions:
     redis_tier: str | None = field(default=None, repr=False)  # it may hold a password
     redis_tier_expire_s: float | None = None
     tenant_share: float = 0.0
+    eviction: str = "duel"
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):
@@ -78,6 +81,9 @@ class EngineOptions:
             raise ModelError(f"blocks cannot expire after {self.redis_tier_expire_s:g} s")
         if not 0 <= self.tenant_share <= 1:
             raise ModelError(f"a tenant's share of {self.tenant_share:g} is not between 0 and 1")
+        if self.eviction not in LIVE_POLICIES:
+            known = ", ".join(LIVE_POLICIES)
+            raise ModelError(f"eviction policy {self.eviction!r} is not one of {known}")
         tiers = (self.host_tier_bytes, self.disk_tier, self.redis_tier)
         if any(tier is not None for tier in tiers) and not (self.prefix_caching and self.use_cache):
             raise ModelError("tiers keep what is shared, and this engine shares nothing")
