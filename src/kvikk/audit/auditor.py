@@ -13,7 +13,7 @@ from kvikk.audit.exchange import Exchange
 from kvikk.audit.findings import Account, Audited, Finding
 from kvikk.audit.pair import Pair
 from kvikk.audit.parameters import parameters
-from kvikk.audit.prompt import Prompt, anchored, counted, pieces
+from kvikk.audit.prompt import Prompt, anchored, counted
 from kvikk.audit.provider import Providers, Rules, provider_prompt
 from kvikk.audit.replayed import KEEPS_ANSWERS, answer_slots
 from kvikk.audit.window import Earlier, Sibling, Window, remembered
@@ -43,7 +43,7 @@ class Auditor:
 
     def feed(self, exchange: Exchange) -> Audited:
         """Audit one request beside all that were fed before it, and remember it."""
-        prompt = self._window.interned(pieces(segments(exchange.seen_api, exchange.seen)))
+        prompt = self._window.prompt(segments(exchange.seen_api, exchange.seen))
         found = parameters(exchange.seen_api, exchange.seen)
         siblings = [] if exchange.failed else self._window.siblings(exchange, prompt)
         places = {

@@ -74,6 +74,26 @@ class Piece:
         return sketch(self.text)
 
 
+class Pieces:
+    """Pieces by what stands in them, so that a text that comes again is not named again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, str], Piece] = {}
+
+    def of(self, segment: Segment) -> Piece:
+        """The piece of a segment: a kept one if there is an equal one."""
+        known = self._kept.get((segment.text, segment.kind, segment.role))
+        return _piece(segment) if known is None else known
+
+    def keep(self, piece: Piece) -> None:
+        """Find ``piece`` from now on."""
+        self._kept[piece.text, piece.kind, piece.role] = piece
+
+    def drop(self, piece: Piece) -> None:
+        """Find it no longer."""
+        self._kept.pop((piece.text, piece.kind, piece.role), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A piece at its place in one request."""
@@ -143,6 +163,11 @@ class Prompt:
         return self.ends[-1] if self.ends else 0.0
 
     @cached_property
+    def digests(self) -> frozenset[bytes]:
+        """The names of its pieces."""
+        return frozenset(slot.piece.digest for slot in self.slots)
+
+    @cached_property
     def num_tokens(self) -> int:
         """The tokens of all of it."""
         return round(self.scale.points[-1][1])
@@ -164,8 +189,9 @@ class Prompt:
         return min(self.num_tokens, round(self.scale.tokens(weight)))
 
 
-def pieces(segments: Iterable[Segment]) -> Prompt:
-    """A prompt without token counts."""
+def pieces(segments: Iterable[Segment], known: Pieces | None = None) -> Prompt:
+    """A prompt without token counts; pieces that ``known`` keeps are taken from there."""
+    piece_of = _piece if known is None else known.of
     slots: list[Slot] = []
     chain: list[bytes] = []
     ends: list[float] = []
@@ -174,7 +200,7 @@ def pieces(segments: Iterable[Segment]) -> Prompt:
     for segment in segments:
         place = (segment.section, segment.message)
         starts = place != last and segment.section != "tools"
-        piece, last = _piece(segment), place
+        piece, last = piece_of(segment), place
         name = hashlib.blake2b(name + piece.digest + bytes([starts]), digest_size=16).digest()
         weight += piece.weight
         chain.append(name)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from kvikk.audit.exchange import Exchange
-from kvikk.audit.prompt import Piece, Prompt, Slot
+from kvikk.audit.prompt import Piece, Pieces, Prompt, Slot, pieces
 from kvikk.audit.sketch import likeness
+from kvikk.wire.segments import Segment
 
 _MOST_REQUESTS = 4096
 _MOST_BYTES = 256 << 20
@@ -72,6 +73,7 @@ class Window:
         self._requests: deque[tuple[Earlier, list[Hashable]]] = deque()
         self._index: dict[Hashable, deque[Earlier]] = {}
         self._pieces: dict[bytes, tuple[Piece, int]] = {}
+        self._named = Pieces()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -87,15 +89,9 @@ class Window:
         """How many ways lead to a request that is remembered."""
         return len(self._index)
 
-    def interned(self, prompt: Prompt) -> Prompt:
-        """``prompt`` with pieces that are remembered already in place of equal ones."""
-        slots = tuple(
-            replace(slot, piece=known[0])
-            if (known := self._pieces.get(slot.piece.digest)) is not None
-            else slot
-            for slot in prompt.slots
-        )
-        return Prompt(slots, prompt.chain, prompt.ends, prompt.scale)
+    def prompt(self, segments: Iterable[Segment]) -> Prompt:
+        """A prompt without token counts; pieces that are remembered are the same objects again."""
+        return pieces(segments, self._named)
 
     def add(self, earlier: Earlier) -> list[Earlier]:
         """Remember one; returns those that had to go."""
@@ -107,7 +103,9 @@ class Window:
         for slot in earlier.prompt.slots:
             piece, users = self._pieces.get(slot.piece.digest, (slot.piece, 0))
             self._pieces[slot.piece.digest] = (piece, users + 1)
-            self._bytes += 0 if users else len(piece.text)
+            if not users:
+                self._bytes += len(piece.text)
+                self._named.keep(piece)
         gone = []
         while len(self._requests) > 1 and (
             len(self._requests) > self._most_requests or self._bytes > self._most_bytes
@@ -171,6 +169,7 @@ class Window:
             piece, users = self._pieces[slot.piece.digest]
             if users == 1:
                 del self._pieces[slot.piece.digest]
+                self._named.drop(piece)
                 self._bytes -= len(piece.text)
             else:
                 self._pieces[slot.piece.digest] = (piece, users - 1)
@@ -198,23 +197,31 @@ def _weight(piece: Piece) -> float:
 
 
 def _shared_weight(prompt: Prompt, other: Prompt) -> float:
-    theirs = {slot.piece.digest for slot in other.slots}
+    theirs = other.digests
     shared, changed = 0.0, []
     for slot in prompt.slots:
-        if slot.piece.digest in theirs:
-            shared += slot.piece.weight
-        elif slot.piece.weight >= _LEAST_WEIGHT:
-            changed.append(slot.piece)
+        piece = slot.piece
+        if piece.digest in theirs:
+            shared += piece.weight
+        elif piece.weight >= _LEAST_WEIGHT:
+            changed.append(piece)
     if changed:
-        ours = {slot.piece.digest for slot in prompt.slots}
+        ours = prompt.digests
         rest = [
             slot.piece
             for slot in other.slots
             if slot.piece.digest not in ours and slot.piece.weight >= _LEAST_WEIGHT
         ]
-        rest = nlargest(_HEAVIEST, rest, key=_weight)
-        for piece in nlargest(_HEAVIEST // 2, changed, key=_weight):
-            shared += piece.weight * _best_likeness(piece, rest)
+        changed = nlargest(_HEAVIEST // 2, changed, key=_weight)
+        # Most pieces have nothing in common with any: those are looked at once, not with each.
+        numbers = set().union(*(piece.sketch for piece in changed))
+        alike = [
+            piece
+            for piece in nlargest(_HEAVIEST, rest, key=_weight)
+            if not numbers.isdisjoint(piece.sketch)
+        ]
+        for piece in changed if alike else ():
+            shared += piece.weight * _best_likeness(piece, alike)
     return shared
 
 
