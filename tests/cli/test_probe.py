@@ -1,6 +1,7 @@
 """``kvikk probe`` says what it will cost before it sends, prints a table or JSON, and draws."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from kvikk.engine.options import EngineOptions
 from kvikk.server.options import ServerOptions
+from tests.probe.relays import relay, without_cache_counters
 from tests.server.live import LiveServer, start
 
 
@@ -52,6 +54,37 @@ def test_routing_prints_a_table(live: LiveServer) -> None:
     assert found.stdout.splitlines()[1].split() == ["without", "key", "7", "of", "7"]
     assert found.stdout.splitlines()[2].split() == ["with", "key", "7", "of", "7"]
     assert "cost unknown: no prices were named" in found.stderr
+
+
+def test_hits_that_nobody_tells_of_are_not_zero(live: LiveServer) -> None:
+    with relay(live.url, without_cache_counters) as url:
+        options = ("routing", "--base-url", f"{url}/v1", "--words", "100")
+        table, document = probe(*options), probe(*options, "--json")
+    assert (table.returncode, document.returncode) == (1, 1)
+    assert table.stdout.count("not told") == 2
+    assert "is unknown" in table.stderr.splitlines()[-1]
+    assert json.loads(document.stdout)["with_key"]["hits"] is None
+
+
+def test_what_was_measured_before_ctrl_c_is_told_and_kept(live: LiveServer, tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    options = ("--base-url", f"{live.url}/v1", "--json", "--record", str(record))
+    command = [sys.executable, "-m", "kvikk", "probe", "placement", *options]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.split()[:2] == ["B", "1"] for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    document = json.loads(out)
+    assert "Ctrl-C" in document["interrupted"]
+    assert list(document["arrangements"]) == ["A"]
+    assert len(document["exchanges"]) >= 4 + 8 + 1
+    assert [json.loads(line)["arm"] for line in record.read_text().splitlines()] == [
+        "template",
+        "A",
+    ]
+    assert "run it again to go on" in err
 
 
 @pytest.mark.parametrize(

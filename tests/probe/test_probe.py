@@ -19,6 +19,7 @@ from kvikk.probe.handbook import handbook
 from kvikk.probe.money import Tariff
 from kvikk.probe.run import Run
 from kvikk.server.options import ServerOptions
+from tests.probe.relays import relay, without_cache_counters, without_zeros
 from tests.server.live import LiveServer, start
 
 WORDS_OF_1200_TOKENS = 860
@@ -214,6 +215,70 @@ def test_a_run_stops_where_its_money_ends(serving) -> None:
     spent = run.tariff.spent(exchange.counts for exchange in run.exchanges)
     assert isinstance(spent, Decimal)
     assert Decimal("0.0005") <= spent < Decimal("0.002")
+
+
+def run_through(url: str, prices: str | None = None) -> Run:
+    return Run(Api(f"{url}/v1", "tiny"), Tariff(prices))
+
+
+def test_an_api_that_tells_nothing_of_its_cache_is_unknown_and_not_a_miss(serving) -> None:
+    served = serving("openai:gpt-5.6")
+    with relay(served.live.url, without_cache_counters) as url:
+        text = first_words(WORDS_OF_1200_TOKENS)
+        found = dict(placement.placement(run_through(url, "openai:gpt-5.6"), text))
+        assert {arm.hits for arm in found.values()} == {None}
+        assert all(isinstance(arm.bill_ratio, Unknown) for arm in found.values())
+        arms = dict(routing.routing(run_through(url), 100))
+        assert [arm.to_json()["hits"] for arm in arms.values()] == [None, None]
+        clock = lifetime.Clock(served.clock)
+        for experiment in (
+            lambda: floor.floor(run_through(url), 400),
+            lambda: lifetime.lifetime(run_through(url), (0, 60), clock, {}, 100),
+            lambda: dict(keys.keys(run_through(url), None, 100)),
+        ):
+            with pytest.raises(RequestError, match="is unknown"):
+                experiment()
+
+
+def test_an_api_that_leaves_zeros_out_is_told_from_one_that_tells_nothing(serving) -> None:
+    live = serving("openai:gpt-4o").live
+    with relay(live.url, without_zeros) as url:
+        found = floor.floor(run_through(url), 2_000)
+        assert (found.floor_tokens, found.step_tokens) == (1024, 128)
+        arms = dict(routing.routing(run_through(url), 1_000))
+        assert [arm.to_json()["hits"] for arm in arms.values()] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        [],
+        "many",
+        {},
+        {"prompt_tokens": None},
+        {"prompt_tokens": "12"},
+        {"prompt_tokens": -1},
+        {"prompt_tokens": 12, "prompt_tokens_details": [1]},
+        {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": "all"}},
+        {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": True}},
+        {"prompt_tokens": 12, "prompt_cache_hit_tokens": 1.5},
+    ],
+)
+def test_a_usage_that_makes_no_sense_is_told(serving, usage: object) -> None:
+    with (
+        relay(serving("openai:gpt-4o").live.url, lambda _: usage) as url,
+        pytest.raises(RequestError, match="without a usage that can be read"),
+    ):
+        Api(f"{url}/v1", "tiny").ask(Prompt(("x",)))
+
+
+def test_a_limit_that_cannot_be_kept_any_more_stops_the_run(serving) -> None:
+    live = serving("openai:gpt-4o").live
+    run = run_against(live, "openai:gpt-5.6-sol", max_cost=Decimal(1))
+    with pytest.raises(Interrupted, match=r"cannot be kept: no price of .* for output"):
+        dict(routing.routing(run, 100))
+    assert len(run.exchanges) == 1
 
 
 def test_money_that_nobody_knows_is_unknown_and_never_zero() -> None:

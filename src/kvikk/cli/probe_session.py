@@ -48,6 +48,7 @@ class Session:
     found: dict[str, Any] = field(default_factory=dict)
     contaminated: list[str] = field(default_factory=list)
     interrupted: str | None = None
+    is_stopped: bool = False
 
     def note_contamination(self, line: str | None) -> None:
         """Remember that an arm began with a hit."""
@@ -77,13 +78,13 @@ def probing(
 ) -> Iterator[Session]:
     """Reach the API, say what the run will cost and ask; afterwards print what was found.
 
-    The block does the experiment and fills ``found``. Exits 1 for a run that was cut short or is
-    contaminated.
+    The block does the experiment and fills ``found``. Exits 1 for a run that was cut short, is
+    contaminated or was told nothing; 130 for one that was stopped by Ctrl-C.
     """
     from kvikk.plot import check_plot_path
     from kvikk.probe.api import Api, Interrupted
     from kvikk.probe.money import Tariff
-    from kvikk.probe.run import Run
+    from kvikk.probe.run import NOT_TOLD, Run
 
     if settings.plot is not None:
         check_plot_path(settings.plot)
@@ -116,17 +117,25 @@ def probing(
         yield session
     except Interrupted as error:
         session.interrupted = str(error)
+    except KeyboardInterrupt:
+        session.interrupted = "by Ctrl-C"
+        session.is_stopped = True
     if settings.as_json:
         print(json.dumps(session.document()))
     for line in session.contaminated:
         report.problem(line)
+    is_blind = bool(run.exchanges) and not run.tells_reads
+    if is_blind:
+        report.problem(NOT_TOLD)
     if session.interrupted is not None:
         report.problem(f"cut short: {session.interrupted}")
         if settings.record is not None:
             report.note(f"the arms that are done are in {settings.record}; run it again to go on")
         else:
             report.note("with --record FILE the arms that are done are kept, to go on from")
-    if session.contaminated or session.interrupted is not None:
+    if session.is_stopped:
+        raise typer.Exit(130)
+    if session.contaminated or session.interrupted is not None or is_blind:
         raise typer.Exit(1)
 
 

@@ -26,7 +26,7 @@ def placement(settings: Settings, done: "Mapping[str, Arrangement]") -> None:
     rows = [
         (
             f"{name}  {ARRANGEMENTS[name]}",
-            f"{found.hits} of {found.of}",
+            _hits(found.hits, found.of),
             f"{found.bill_ratio:.2f}x" if isinstance(found.bill_ratio, Decimal) else "unknown",
         )
         for name, found in done.items()
@@ -35,7 +35,7 @@ def placement(settings: Settings, done: "Mapping[str, Arrangement]") -> None:
     unknown = {found.to_json()["bill_unknown"] for found in done.values()} - {None}
     for why in sorted(unknown):
         report.note(f"bill: {why}")
-    if done and not any(found.hits for found in done.values()):
+    if done and all(found.hits == 0 for found in done.values()):
         tokens = max(one.counts.prompt_tokens for found in done.values() for one in found.exchanges)
         report.note(
             f"nothing hit at all: the prompts of {tokens:,} tokens may be below the minimum "
@@ -47,7 +47,7 @@ def placement(settings: Settings, done: "Mapping[str, Arrangement]") -> None:
 def routing(settings: Settings, done: "Mapping[str, Repeated]") -> None:
     """Hits with and without a key."""
     rows = [
-        (name.replace("_", " "), f"{found.to_json()['hits']} of {found.to_json()['of']}")
+        (name.replace("_", " "), _hits(found.to_json()["hits"], found.to_json()["of"]))
         for name, found in done.items()
     ]
     _table(settings, ("prompt_cache_key", "hits"), rows)
@@ -116,6 +116,10 @@ def keys(settings: Settings, done: "Mapping[str, Effect]") -> None:
     for name, effect in done.items():
         if effect.refused is not None:
             report.note(f"{name}: {effect.refused}")
+
+
+def _hits(hits: int | None, of: int) -> str:
+    return "not told" if hits is None else f"{hits} of {of}"
 
 
 def _table(settings: Settings, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -144,7 +144,9 @@ class Api:
         return response
 
     def _unreachable(self, error: httpx.HTTPError) -> ModelError:
-        return ModelError(f"{self.base_url} cannot be reached: {error or type(error).__name__}")
+        return ModelError(
+            f"{self.base_url} cannot be reached: {str(error) or type(error).__name__}"
+        )
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         if self.style == "anthropic":
@@ -166,10 +168,12 @@ class Api:
             )
         try:
             usage = response.json()["usage"]
+            if not isinstance(usage, dict):
+                raise TypeError("usage")
             if self.style == "anthropic":
                 return _anthropic_counts(usage, seconds)
             return _openai_counts(usage, seconds)
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise RequestError(
                 f"{self.base_url} answers without a usage that can be read; is it of the "
                 f"{self.style} style, and does the base URL end in /v1?"
@@ -183,16 +187,38 @@ def _marked(text: str) -> dict[str, Any]:
 
 def _openai_counts(usage: dict[str, Any], seconds: float) -> Counts:
     details = usage.get("prompt_tokens_details") or {}
-    read, written = details.get("cached_tokens"), details.get("cache_write_tokens")
+    read = _count(details, "cached_tokens")
     if read is None:
-        read = usage.get("prompt_cache_hit_tokens")  # DeepSeek's own name
-    return Counts(int(usage["prompt_tokens"]), read, written, seconds)
+        read = _count(usage, "prompt_cache_hit_tokens")  # DeepSeek's own name
+    written = _count(details, "cache_write_tokens")
+    return Counts(_counted(usage, "prompt_tokens"), read, written, seconds)
 
 
 def _anthropic_counts(usage: dict[str, Any], seconds: float) -> Counts:
-    read, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
-    prompt_tokens = int(usage["input_tokens"]) + (read or 0) + (written or 0)
+    read = _count(usage, "cache_read_input_tokens")
+    written = _count(usage, "cache_creation_input_tokens")
+    prompt_tokens = _counted(usage, "input_tokens") + (read or 0) + (written or 0)
     return Counts(prompt_tokens, read, written, seconds)
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A count, None where it is not told. TypeError or ValueError for anything else."""
+    if not isinstance(usage, dict):
+        raise TypeError(name)
+    value = usage.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(name)
+    return value
+
+
+def _counted(usage: Any, name: str) -> int:
+    """A count that must be told. Raises LookupError where it is not, and as ``_count`` does."""
+    count = _count(usage, name)
+    if count is None:
+        raise LookupError(name)
+    return count
 
 
 def _retry_after(response: httpx.Response) -> float | None:

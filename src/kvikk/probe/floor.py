@@ -11,7 +11,7 @@ from typing import Any
 from kvikk.errors import RequestError
 from kvikk.probe.api import Prompt
 from kvikk.probe.money import Estimate, estimate
-from kvikk.probe.run import Ask, Run, contamination
+from kvikk.probe.run import NOT_TOLD, Ask, Run, contamination
 from kvikk.text.words import text_of
 
 SHORTEST_WORDS = 16
@@ -59,11 +59,16 @@ class Floor:
 
 
 def floor(run: Run, up_to_words: int = UP_TO_WORDS) -> Floor:
-    """Search for the floor, then for the next step above it."""
+    """Search for the floor, then for the next step above it.
+
+    Raises RequestError where no answer tells what was read.
+    """
     if up_to_words <= SHORTEST_WORDS:
         raise RequestError(f"--up-to is {up_to_words}; expected more than {SHORTEST_WORDS}")
     probing = _Probing(run)
     hit = _first_growth(probing, probing.shared_tokens, SHORTEST_WORDS, up_to_words)
+    if not run.tells_reads:
+        raise RequestError(NOT_TOLD)
     step = None
     if hit is not None and hit.words < up_to_words:
         longer = _first_growth(probing, hit.read_tokens, hit.words, up_to_words, 8)

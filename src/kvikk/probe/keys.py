@@ -11,7 +11,7 @@ from typing import Any
 from kvikk.errors import RequestError
 from kvikk.probe.api import Prompt, Style
 from kvikk.probe.money import Estimate, estimate
-from kvikk.probe.run import Ask, Run, contamination
+from kvikk.probe.run import NOT_TOLD, Ask, Run, contamination
 from kvikk.text.words import text_of
 
 WORDS = 2_400
@@ -85,6 +85,8 @@ def keys(run: Run, other_model: str | None, words: int = WORDS) -> Iterator[tupl
     for name, change in changes(run.api.style, other_model).items():
         effect = _effect(run, name, change, shared_tokens, words)
         yield name, effect
+        if not run.tells_reads:
+            raise RequestError(NOT_TOLD)
         if name == UNCHANGED and not effect.is_hit:
             raise RequestError(
                 f"even the same prompt of {effect.prompt_tokens:,} tokens again reads "

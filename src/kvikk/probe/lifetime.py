@@ -14,7 +14,7 @@ from typing import Any
 from kvikk.errors import RequestError
 from kvikk.probe.api import Prompt
 from kvikk.probe.money import Estimate, estimate
-from kvikk.probe.run import Run, contamination
+from kvikk.probe.run import NOT_TOLD, Run, contamination
 from kvikk.text.words import text_of
 
 WORDS = 2_400
@@ -102,6 +102,8 @@ def lifetime(
     for wait_s, nonce in entries:
         clock.wait_until(wait_s)
         found.append((wait_s, run.one("read", prompt(nonce), f"after {wait_s:g} s").is_hit))
+        if not run.tells_reads:  # nor will it of what is read later
+            raise RequestError(NOT_TOLD)
     suspects = (contamination([one], shared_tokens) for one in written)
     return Life(tuple(found), tuple(line for line in suspects if line is not None))
 

@@ -74,9 +74,18 @@ class Tariff:
         return (total.input + total.output).total
 
     def ratio(self, counts: Iterable[Counts]) -> Price:
-        """The prompts' price as a share of what they cost where nothing is cached."""
+        """The prompts' price as a share of what they cost where nothing is cached.
+
+        Unknown where no answer tells what was read, or what was written at a price of its own.
+        """
         if self._found is None:
             return Unknown("no prices were named (--prices RULESET)")
+        counts = list(counts)
+        if counts and all(one.read_tokens is None for one in counts):
+            return Unknown("no answer tells how many tokens were read from a cache")
+        writes_cost = bool(self._found.prices.relative.write)
+        if writes_cost and counts and all(one.written_tokens is None for one in counts):
+            return Unknown("no answer tells how many tokens were written")
         total = Bill(cost(0, Decimal(0)), cost(0, Decimal(0)))
         for one in counts:
             total += _bill(one, self._found.prices.relative)

@@ -8,7 +8,7 @@ from kvikk.pricing.prices import Price
 from kvikk.pricing.unknown import Unknown
 from kvikk.probe.api import Prompt
 from kvikk.probe.money import Estimate, estimate
-from kvikk.probe.run import Ask, Exchange, Run, contamination
+from kvikk.probe.run import Ask, Exchange, Run, contamination, hits
 
 QUESTIONS = (
     "May I return a drill that I have used twice?",
@@ -37,9 +37,9 @@ class Arrangement:
     contaminated: str | None
 
     @property
-    def hits(self) -> int:
-        """Of the requests that could have read what the first one left."""
-        return sum(exchange.is_hit for exchange in self.exchanges[1:])
+    def hits(self) -> int | None:
+        """Of the requests that could have read what the first one left; None if nothing is told."""
+        return hits(self.exchanges)
 
     @property
     def of(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvikk.probe.api import Prompt
 from kvikk.probe.money import Estimate, estimate
-from kvikk.probe.run import Ask, Exchange, Run, contamination
+from kvikk.probe.run import Ask, Exchange, Run, contamination, hits
 from kvikk.text.words import text_of
 
 REQUESTS = 8
@@ -22,9 +22,9 @@ class Repeated:
     contaminated: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Hits of how many."""
+        """Hits of how many; null where nothing is told of them."""
         return {
-            "hits": sum(exchange.is_hit for exchange in self.exchanges[1:]),
+            "hits": hits(self.exchanges),
             "of": len(self.exchanges) - 1,
             "contaminated": self.contaminated is not None,
         }

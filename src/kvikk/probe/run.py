@@ -7,16 +7,21 @@ which was cut short goes on at the arm it was in.
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from kvikk.errors import RequestError
+from kvikk.pricing.unknown import Unknown
 from kvikk.probe.api import Api, Counts, Interrupted, Prompt
 from kvikk.probe.money import Tariff
 from kvikk.text.words import WORDS
 
+NOT_TOLD = (
+    "no answer tells how many tokens were read from a cache: whether anything hit is unknown, "
+    "which is not the same as never"
+)
 # As the fixed share of every prompt: a template's own words, found by two short prompts.
 _WARM_WORDS = "Say in one word which day comes after Monday, and nothing else at all."
 
@@ -34,6 +39,13 @@ class Exchange:
     def is_hit(self) -> bool:
         """Whether most of the prompt was read from the cache."""
         return 2 * (self.counts.read_tokens or 0) >= self.counts.prompt_tokens
+
+
+def hits(exchanges: Sequence[Exchange]) -> int | None:
+    """Of the requests that could have read what the first one wrote; None if nothing is told."""
+    if all(exchange.counts.read_tokens is None for exchange in exchanges):
+        return None
+    return sum(exchange.is_hit for exchange in exchanges[1:])
 
 
 Ask = Callable[[Prompt, str], Exchange]
@@ -86,6 +98,11 @@ class Run:
         self._keep(name, exchanges)
         return exchanges
 
+    @property
+    def tells_reads(self) -> bool:
+        """Whether any answer told what it read: some APIs leave zeros out, some tell nothing."""
+        return any(exchange.counts.read_tokens is not None for exchange in self.exchanges)
+
     def nonce(self) -> str:
         """One that no prompt had before; none where none are wanted.
 
@@ -116,7 +133,11 @@ class Run:
 
     def _stay_within_cost(self) -> None:
         spent = self.tariff.spent(exchange.counts for exchange in self.exchanges)
-        if self._max_cost is not None and isinstance(spent, Decimal) and spent >= self._max_cost:
+        if self._max_cost is None:
+            return
+        if isinstance(spent, Unknown):
+            raise Interrupted(f"--max-cost cannot be kept: {spent.why}")
+        if spent >= self._max_cost:
             raise Interrupted(f"${spent:.4f} are spent, and --max-cost is ${self._max_cost}")
 
     def _keep(self, name: str, exchanges: list[Exchange]) -> None:
@@ -146,8 +167,8 @@ def contamination(exchanges: list[Exchange], shared_tokens: int) -> str | None:
     if read <= shared_tokens:
         return None
     return (
-        f"arm {first.arm} is contaminated: its first request read {read:,} tokens that an earlier "
-        "run wrote; its hits are not its own"
+        f"arm {first.arm} is contaminated: its first request read {read:,} tokens that another "
+        "arm or an earlier run wrote; its hits are not its own"
     )
 
 

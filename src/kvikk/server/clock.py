@@ -30,8 +30,8 @@ class Clock:
             ) from None
         except ValueError:
             raise ModelError(
-                f"the clock file {file} holds no number of seconds that leads to a day from 1970 to "
-                "2999; expected seconds to add, such as 0"
+                f"the clock file {file} holds no number of seconds that leads to a day from 1970 "
+                "to 2999; expected seconds to add, such as 0"
             ) from None
 
     def __call__(self) -> float:
