@@ -42,7 +42,8 @@ class LivePolicyMachine(RuleBasedStateMachine):
         self.now_s += idle_s
         tenant = data.draw(st.sampled_from("ab"))
         prompt = [ord(tenant), *data.draw(st.lists(st.integers(0, 1), min_size=3, max_size=15))]
-        if self.history and data.draw(st.booleans()):
+        goes_on: bool = data.draw(st.booleans())
+        if self.history and goes_on:
             earlier = data.draw(st.sampled_from(self.history))
             prompt = (earlier[: data.draw(st.integers(1, len(earlier)))] + prompt)[:24]
         self.number += 1

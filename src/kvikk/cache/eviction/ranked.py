@@ -51,7 +51,8 @@ class Ranked:
         self._uses.update(zip(own, map(records.__getitem__, kinds), strict=False))
         if not self._num_children.get(own[-1]):
             self._queue(own[-1])
-        evicted = [self._evict() for _ in range(len(self._uses) - self.capacity)]
+        worths: dict[int, float] = {}  # of entries, asked for once
+        evicted = [self._evict(worths) for _ in range(len(self._uses) - self.capacity)]
         return [*keys[self.capacity :], *evicted]
 
     def _queue(self, leaf: Key) -> None:
@@ -69,17 +70,19 @@ class Ranked:
         use = self._uses.get(key)
         return use is not None and use[0] == turn and not self._num_children.get(key)
 
-    def _evict(self) -> Key:
+    def _evict(self, worths: dict[int, float]) -> Key:
         worst: tuple[float, int] | None = None
         victims: list[_Entry] = []
         for kind, leaves in enumerate(self._leaves):
             while leaves and not self._is_leaf(leaves[0]):
                 heapq.heappop(leaves)
             if leaves and leaves[0][0] != self._turn:
-                turn, _, key = leaves[0]
-                worth = self._ranking.worth(kind, self._uses[key][2]), turn
-                if worst is None or worth < worst:
-                    worst, victims = worth, leaves
+                turn, number, key = leaves[0]
+                worth = worths.get(number)
+                if worth is None:
+                    worth = worths[number] = self._ranking.worth(kind, self._uses[key][2])
+                if worst is None or (worth, turn) < worst:
+                    worst, victims = (worth, turn), leaves
         _, _, victim = heapq.heappop(victims)
         del self._uses[victim]
         self._num_children.pop(victim, None)
