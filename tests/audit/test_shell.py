@@ -1,5 +1,6 @@
 """``kvikk audit`` as a shell and a browser see it."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvikk.audit.document import write_json
 from kvikk.audit.fail_on import failure, parse_limit
 from kvikk.audit.html import write_html
 from kvikk.audit.report import report
@@ -118,3 +120,24 @@ def test_two_logs_are_compared(log: Path, tmp_path: Path) -> None:
     assert document["totals"]["tools.order"]["difference"] == 0
     together = json.loads(kvikk(str(other), str(log), "--together", "--json", "--no-mends").stdout)
     assert together["requests"] == 6
+
+
+def test_no_secret_of_a_log_is_shown(tmp_path: Path) -> None:
+    secrets = [("sk-proj-ABCDEFGHIJKLMNOPQRSTUV", "hunter2hunter2")]
+    secrets += [("sk-ant-ZYXWVUTSRQPON", "xyzzy")]
+    lines = []
+    for at, (key, password) in enumerate([*secrets, (secrets[0][0], "plugh-99")]):
+        head = f"Use {key}, password: {password}, Bearer {at}abcdefgh123. "
+        line = chat(head + text("rules", 2500), ["Hello"])
+        line = read(sent(line, 100 + 20 * at), 2600, 0)
+        lines.append({**line, "id": key, "headers": {"Authorization": f"Bearer {key}"}})
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audited = with_mends(audit_log([log], accounts=True))
+    assert audited.totals.missed_tokens > 4000
+    page, document = io.StringIO(), io.StringIO()
+    write_html(audited, page)
+    write_json(audited, document, accounts=True, fixed=True)
+    shown = "\n".join(report(audited)) + page.getvalue() + document.getvalue()
+    for secret in ("ABCDEFGH", "MNOPQ", "ZYXWV", "hunter2", "xyzzy", "plugh", "abcdefgh123"):
+        assert secret not in shown

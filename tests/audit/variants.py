@@ -219,6 +219,14 @@ def the_state_of_files() -> list[Line]:
     )
 
 
+@variant("volatile_value.path", "$.system[0].text")
+def one_more_file_that_has_changed() -> list[Line]:
+    return two(
+        messages(f"gitStatus:\n M src/a.py\n?? notes.txt\n\n{RULES}", FIRST),
+        messages(f"gitStatus:\n M src/a.py\n M src/c.py\n?? notes.txt\n\n{RULES}", MORE),
+    )
+
+
 @variant("volatile_value.path", "$.messages[0].content")
 def a_branch() -> list[Line]:
     return two(

@@ -10,6 +10,7 @@ from kvikk.audit.difference import Divergence
 from kvikk.audit.forms import changed_form
 from kvikk.audit.history import changed_history
 from kvikk.audit.prompt import Prompt, Slot
+from kvikk.audit.secrets import part
 from kvikk.audit.tools import changed_tools
 from kvikk.audit.turns import Remainder, remainder
 from kvikk.audit.words import changed_text
@@ -56,7 +57,8 @@ def changed_content(
 def _around(theirs: Slot, ours: Slot, place: Divergence) -> tuple[str, str]:
     """Both texts from a little in front of where they begin to differ."""
     start = max(0, place.character - _IN_FRONT)
-    return theirs.piece.text[start:][:_SHOWN], ours.piece.text[start:][:_SHOWN]
+    stop = start + _SHOWN
+    return part(theirs.piece.text, start, stop), part(ours.piece.text, start, stop)
 
 
 def _text(theirs: Slot, ours: Slot, rest: Remainder) -> Content | None:
@@ -70,9 +72,15 @@ def _text(theirs: Slot, ours: Slot, rest: Remainder) -> Content | None:
     if not change.certain and not rest.is_fixed_after:
         return None
     inside = len(change.after) < len(ours.piece.text) / 2
-    return Content(
-        change.cause, ours.path, change.before, change.after, change.character, not inside
-    )
+    before = _shown(theirs, change.before, change.character)
+    after = _shown(ours, change.after, change.character)
+    return Content(change.cause, ours.path, before, after, change.character, not inside)
+
+
+def _shown(slot: Slot, value: str, character: int) -> str:
+    """``value``, which stands there, unless it is a secret or a part of one."""
+    hidden = part(slot.piece.text, character, character + max(1, len(value)))
+    return hidden if "[secret]" in hidden else value
 
 
 def _tools(before: Prompt, after: Prompt, place: Divergence, forced_tool: bool) -> Content | None:

@@ -57,7 +57,7 @@ class Finding:
             "after": excerpt(self.after),
             "common_end": self.common_end,
             "note": self.note,
-            "id": self.id,
+            "id": excerpt(self.id),
             "model": self.model,
             "provider": self.provider,
         }

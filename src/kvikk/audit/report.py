@@ -79,7 +79,7 @@ def cost_of(total: CauseTotal) -> str:
 def story(finding: Finding, number: int) -> Iterator[str]:
     """One finding: where, what stood there before and after, and the mend."""
     beside = "" if finding.sibling is None else f", beside request {finding.sibling:,}"
-    name = f" ({finding.id})" if finding.id else ""
+    name = f" ({one_line(finding.id)})" if finding.id else ""
     yield f"{number}. {finding.cause} in request {finding.request:,}{name}{beside}"
     at = "" if finding.character is None else f", from character {finding.character:,} on"
     yield f"   {finding.missed_tokens:,} tokens missed at {finding.location}{at}"
@@ -140,7 +140,7 @@ def _doubts(audited: AuditedLog) -> Iterator[str]:
     if totals.uncounted:
         lines.append(f"tokens of {totals.uncounted:,} requests are estimated: no counts in the log")
     if totals.assumed:
-        models = ", ".join(sorted(totals.assumed)[:5])
+        models = ", ".join(name or "(no model)" for name in sorted(totals.assumed)[:5])
         lines.append(f"no rules of caching are known for {models}; common ones were assumed")
     if counts.other:
         lines.append(f"{counts.other:,} records are no requests")

@@ -9,6 +9,7 @@ from kvikk.audit.auditor import Auditor
 from kvikk.audit.findings import is_expected
 from kvikk.audit.mends.replay import Saving, fixed, savings
 from kvikk.audit.readers.log import LogCounts, LogReader
+from kvikk.audit.secrets import without_secrets
 from kvikk.audit.totals import Totals
 from kvikk.errors import RequestError
 
@@ -83,4 +84,4 @@ def fixes(audited: AuditedLog) -> Iterator[dict[str, Any]]:
         body = fixed(lambda: LogReader(audited.files, _silent), finding, audited.totals.findings)
         if body is not None:
             told += 1
-            yield {"request": finding["request"], "cause": cause, "body": body}
+            yield {"request": finding["request"], "cause": cause, "body": without_secrets(body)}

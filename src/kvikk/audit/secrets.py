@@ -15,6 +15,7 @@ from typing import IO, Any
 from kvikk.files.cache_folder import cache_folder
 
 _SALT_BYTES = 32
+_AROUND = 2048
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|xox[abps]|glpat|AKIA|ASIA|AIza|hf|eyJ)"
     r"[-_]?[A-Za-z0-9_\-.]{12,}"
@@ -32,6 +33,19 @@ _MEMBER = re.compile(
 def hidden(text: str) -> str:
     """``text`` with a word in place of each secret."""
     return _SECRET.sub("[secret]", text)
+
+
+def part(text: str, start: int, stop: int) -> str:
+    """Characters of ``text``, with a word in place of each secret that reaches into them.
+
+    A value is a secret by what stands in front of it, so that has to be looked at too.
+    """
+    shown, at = [], start
+    for found in _SECRET.finditer(text, max(0, start - _AROUND), stop + _AROUND):
+        if found.end() > start and found.start() < stop:
+            shown += [text[at : max(at, found.start())], "[secret]"]
+            at = max(at, found.end())
+    return "".join((*shown, text[at:stop]))
 
 
 def without_secrets(value: Any) -> Any:

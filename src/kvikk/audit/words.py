@@ -32,11 +32,13 @@ _PERSON = re.compile(
     re.IGNORECASE,
 )
 _FILES = re.compile(
-    r"(\bcwd|work(ing)? ?(dir|tree|space)\w*|director(y|ies)|\bbranch|\bgit\b|\bcommits?\b|"
-    r"\bHEAD\b|\brepo(sitory)?\b|\bfile(s| tree| list)?\b|open tabs|cursor|selection|"
+    r"(\bcwd|git ?status|work(ing)? ?(dir|tree|space)\w*|director(y|ies)|\bbranch|\bgit\b|"
+    r"\bcommits?\b|\bHEAD\b|\brepo(sitory)?\b|\bfile(s| tree| list)?\b|open tabs|cursor|selection|"
     r"folder|\bpath\b|project root|<env>)[^\n]*(\n[^\n]{0,80}){0,3}$",
     re.IGNORECASE,
 )
+# A line as git tells the state of a file: two letters and its name.
+_STATE = re.compile(r"^\s*[MADRCU?! ]{1,2} \S+[./]\S*$", re.MULTILINE)
 _COUNTING = re.compile(
     r"(turn|step|iteration|attempt|try|round|count(er)?|page|version|rev(ision)?|line|row|index|"
     r"tokens?|budget|remaining|left|used|total|score|level|balance|percent|progress|#|of)\W{0,4}$",
@@ -115,7 +117,7 @@ def _number(found: Difference, line: str) -> str:
 
 def _words(found: Difference, line: str, lead: str) -> tuple[str, bool]:
     longest = max(len(one.split()) for one in (found.value, found.other))
-    if _FILES.search(lead[-_AROUND:]):
+    if _FILES.search(lead[-_AROUND:]) or _STATE.search(found.value or found.other):
         return "volatile_value.path", False
     if longest < _FREE_TEXT_WORDS:
         if _PERSON.search(line):
