@@ -19,7 +19,9 @@ th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .bar { display: flex; height: 1.2rem; border-radius: 3px; overflow: hidden; margin: .5rem 0; }
 .bar i { display: block; } .hit { background: var(--hit); } .miss { background: var(--miss); }
-.new { background: var(--new); }
+.new { background: var(--new); } h1 { overflow-wrap: anywhere; }
+@media (max-width: 40rem) { table { font-size: 12px; } th, td { padding: .3rem .15rem; }
+      td { overflow-wrap: anywhere; } }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #8881; padding: .5rem;
       border-radius: 4px; margin: .3rem 0; }
 ins { background: #2a9d5c33; text-decoration: none; } del { background: #d1495b33;
