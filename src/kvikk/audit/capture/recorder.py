@@ -4,7 +4,6 @@ An auditor compares with what came before, so a call waits here until all that b
 have ended. Work is done on a thread of its own: nobody's answer waits for it.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -69,6 +68,7 @@ class Recorder:
         self._auditor = None if on_finding is None else Auditor()
         self._totals = Totals()
         self._index = 0
+        self._counts = LogCounts()
         self._waiting: deque[Taking] = deque()
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "kvikk-audit")
@@ -96,10 +96,10 @@ class Recorder:
     def audited(self, name: str) -> AuditedLog:
         """Everything so far, once it has been looked at."""
         self.settle()
-        return AuditedLog(name, (), self._totals, LogCounts())
+        return AuditedLog(name, (), self._totals, self._counts)
 
     def settle(self) -> None:
-        """Wait for what has ended to be written and audited; raises what went wrong with it."""
+        """Wait for what has ended to be written and audited."""
         with self._lock:
             last = self._last
         if last is not None:
@@ -120,6 +120,14 @@ class Recorder:
             self._file.close()
 
     def _take(self, taking: Taking) -> None:
+        """Whatever goes wrong here is told in the report, and never to whoever made the call."""
+        self._counts.lines += 1
+        try:
+            self._write_and_audit(taking)
+        except Exception as error:
+            self._counts.break_line(f"call {self._counts.lines:,}", type(error).__name__)
+
+    def _write_and_audit(self, taking: Taking) -> None:
         call = taking.call
         if taking.status is None:
             return  # it was never answered: nothing was read or written
@@ -135,9 +143,8 @@ class Recorder:
         }
         if self._file is not None:
             said = without_secrets({"request": call.body, "response": answer})
-            with contextlib.suppress(TypeError):  # a whole number of more than 64 bits
-                self._file.write(orjson.dumps(line | said) + b"\n")
-                self._file.flush()
+            self._file.write(orjson.dumps(line | said) + b"\n")
+            self._file.flush()
         if self._auditor is None or self._on_finding is None:
             return
         exchange = make_exchange(self._index, call.body, response=answer, **line)
