@@ -177,6 +177,29 @@ def test_markers_in_chat_completions_are_held_to_the_same_rules(folder, markers,
     assert error["param"].endswith("cache_control")
 
 
+@pytest.mark.parametrize("is_same_message", [True, False])
+def test_a_block_is_found_again_whether_or_not_its_message_goes_on(folder, is_same_message):
+    def marked(text: str) -> dict[str, Any]:
+        return {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+
+    start, more = marked(words("grows", 900)), marked("go on")
+    contents = [[start, more]] if is_same_message else [[start], [more]]
+    with served(folder, "anthropic:claude-opus-5") as client:
+        reads = [
+            client.post(
+                ROUTES["messages"],
+                json={
+                    "model": "tiny",
+                    "messages": [{"role": "user", "content": content} for content in turns],
+                    "max_tokens": 1,
+                },
+            ).json()["usage"]["cache_read_input_tokens"]
+            for turns in ([[start]], contents)
+        ]
+    assert reads[0] == 0
+    assert reads[1] >= 900
+
+
 @pytest.mark.parametrize(("blocks", "is_found"), [(18, True), (19, False)])
 def test_an_entry_is_found_twenty_positions_back_and_not_further(folder, blocks, is_found):
     def marked(text: str) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ class ProviderPrompts:
         digest = b""
         positions, placed = [], 0
         for piece, stop in zip(pieces, self._stops(pieces, token_ids, parts), strict=True):
-            digest = hashlib.sha256(digest + _digest(piece)).digest()
+            digest = _with(digest, piece)
             marker = piece.marker
             positions.append(
                 Position(
@@ -82,6 +82,7 @@ class ProviderPrompts:
                 )
             )
             placed = stop
+            digest = _closed(digest, piece.ends_message)
         return tuple(positions)
 
     def _stops(
@@ -108,13 +109,23 @@ class ProviderPrompts:
 def answer_digest(prompt: ProviderPrompt, text: str) -> bytes:
     """Names ``prompt`` and the answer to it, as the next turn's prompt does if it has both."""
     piece = Segment("", "messages", "text", text, role="assistant", ends_message=True)
-    front = prompt.positions[-1].digest if prompt.positions else b""
+    last = prompt.positions[-1] if prompt.positions else None
+    return _with(b"" if last is None else _closed(last.digest, last.ends_message), piece)
+
+
+def _with(front: bytes, piece: Segment) -> bytes:
+    """Names a prompt up to ``piece``, whatever comes behind it, in its message or after."""
     return hashlib.sha256(front + _digest(piece)).digest()
+
+
+def _closed(digest: bytes, ends_message: bool) -> bytes:
+    """The same for what comes behind: a message's next block and a next message are two things."""
+    return hashlib.sha256(digest).digest() if ends_message else digest
 
 
 def _digest(piece: Segment) -> bytes:
     """Names what a piece is and says; where a marker stands is no part of that."""
-    names = (piece.section, piece.kind, piece.role, str(piece.ends_message))
+    names = (piece.section, piece.kind, piece.role)
     text = piece.text.encode("utf-8", "surrogatepass")
     return hashlib.sha256("\0".join(names).encode() + b"\0" + text).digest()
 
