@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,6 @@ class Listening:
     url: str
     record: Path
     process: subprocess.Popen[str]
-    said: list[str] = field(default_factory=list)
 
     def stop(self) -> tuple[str, str, int]:
         self.process.send_signal(signal.SIGINT)
@@ -53,22 +53,34 @@ class Listening:
         return out, err, self.process.returncode
 
 
-def listen(upstream: str, record: Path, *more: str) -> Listening:
-    command = [sys.executable, "-m", "kvikk", "audit", "--listen", "--port", "0"]
-    command += ["--upstream", upstream, "--record", str(record), *more]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    first = process.stderr.readline()
-    found = re.search(r"listening on (http://[^,]+),", first)
-    assert found, first + process.stderr.read()
-    return Listening(found[1], record, process)
+@pytest.fixture
+def listen(tmp_path: Path) -> Iterator[Callable[..., Listening]]:
+    """Starts it in front of a server; it ends with the test at the latest."""
+    with ExitStack() as running:
+
+        def begin(upstream: str, *more: str) -> Listening:
+            record = tmp_path / "log.jsonl"
+            command = [sys.executable, "-m", "kvikk", "audit", "--listen", "--port", "0"]
+            command += ["--upstream", upstream, "--record", str(record), *more]
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            running.callback(process.kill)
+            found = re.search(r"listening on (http://[^,]+),", process.stderr.readline())
+            assert found
+            return Listening(found[1], record, process)
+
+        yield begin
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_official_clients_pass_and_are_audited(server: LiveServer, tmp_path: Path) -> None:
-    proxy = listen(server.url, tmp_path / "log.jsonl", "--fail-on", "volatile_value")
+def test_official_clients_pass_and_are_audited(
+    server: LiveServer, listen: Callable[..., Listening]
+) -> None:
+    proxy = listen(server.url, "--fail-on", "volatile_value")
     rules = words("rules", 1500)
     said: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=KEY, max_retries=0) as client:
@@ -126,19 +138,6 @@ def test_official_clients_pass_and_are_audited(server: LiveServer, tmp_path: Pat
     assert "volatile_value.timestamp" in audit_log([proxy.record]).totals.causes
 
 
-def test_a_client_that_leaves_stops_the_server(server: LiveServer, tmp_path: Path) -> None:
-    proxy = listen(server.url, tmp_path / "log.jsonl")
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "stream": True}
-    body |= {"max_tokens": 12000, "ignore_eos": True}
-    with httpx.stream("POST", f"{proxy.url}/v1/chat/completions", json=body, timeout=30) as answer:
-        first = next(answer.iter_raw())
-        assert first.startswith(b"data: ")
-        assert server.cache()["live_blocks"] > 0
-    server.wait_until_idle()
-    proxy.stop()
-    assert [one["status"] for one in lines(proxy.record)] == [200]
-
-
 class Provider(threading.Thread):
     """A server that says byte for byte what a test wants, and keeps what it was sent."""
 
@@ -148,6 +147,8 @@ class Provider(threading.Thread):
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._pieces = pieces
         self.go_on = threading.Event()
+        self.stays = False
+        self.is_left = threading.Event()
         self.received = b""
         self.start()
 
@@ -164,13 +165,15 @@ class Provider(threading.Thread):
             for piece in self._pieces:
                 connection.sendall(piece)
                 assert self.go_on.wait(10)
+            if self.stays and not connection.recv(1):
+                self.is_left.set()
 
 
-def test_bytes_are_the_same_both_ways_and_no_event_waits(tmp_path: Path) -> None:
+def test_bytes_are_the_same_both_ways_and_no_event_waits(listen: Callable[..., Listening]) -> None:
     first, last = b'data: {"usage":null, "x" :1}\n\n', b"data: [DONE]\n\n"
     head = b"HTTP/1.1 200 OK\r\nX-Own: a  b\r\nContent-Type: text/event-stream\r\n\r\n"
     provider = Provider(head + first, last)
-    proxy = listen(provider.url, tmp_path / "log.jsonl")
+    proxy = listen(provider.url)
     body = '{"messages" : [ {"role":"user","content":"\\u00e9é"} ],  "model":"m"}'.encode()
     headers = {"Authorization": f"Bearer {KEY}", "X-Mine": "1"}
     with httpx.stream(
@@ -189,11 +192,26 @@ def test_bytes_are_the_same_both_ways_and_no_event_waits(tmp_path: Path) -> None
     assert b"x-mine: 1" in sent_head.lower()
 
 
-def test_an_answer_that_is_cut_is_cut_for_the_client_too(tmp_path: Path) -> None:
+def test_a_client_that_leaves_stops_the_provider(listen: Callable[..., Listening]) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    provider = Provider(head + b"data: 1\n\n")
+    provider.go_on.set()
+    provider.stays = True
+    proxy = listen(provider.url)
+    body = {"model": "m", "messages": [], "stream": True}
+    with httpx.stream("POST", f"{proxy.url}/v1/chat/completions", json=body) as answer:
+        assert next(answer.iter_raw()) == b"data: 1\n\n"
+        assert not provider.is_left.is_set()
+    assert provider.is_left.wait(10)
+    proxy.stop()
+    assert [one["status"] for one in lines(proxy.record)] == [200]
+
+
+def test_an_answer_that_is_cut_is_cut_for_the_client_too(listen: Callable[..., Listening]) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"
     provider = Provider(head + b'{"id":')
     provider.go_on.set()
-    proxy = listen(provider.url, tmp_path / "log.jsonl")
+    proxy = listen(provider.url)
     body = {"model": "m", "messages": []}
     with pytest.raises(httpx.RemoteProtocolError):
         httpx.post(f"{proxy.url}/v1/chat/completions", json=body)
