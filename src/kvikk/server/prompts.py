@@ -45,7 +45,8 @@ class PromptMaker:
         plain = [message.for_template() for message in messages]
         use = use or ToolUse()
         plain_tools = [tool.to_json() for tool in use.offered]
-        length = sum(len(piece.text) for message in messages for piece in message.texts)
+        # What the template is given, names and calls and all, and something for each message.
+        length = sum(16 + sum(map(_characters, message.values())) for message in plain)
 
         def tokenize() -> Prompt:
             render = template.render_unfinished if continues else template.render
@@ -73,3 +74,8 @@ class PromptMaker:
             return Prompt(self._tokenizer.encode(text, add_bos=add_bos), "prompt")
 
         return await run_beside_loop_if(len(text) > _LONG_TEXT_CHARACTERS, tokenize)
+
+
+def _characters(value: object) -> int:
+    """About how long a value is in a rendered prompt."""
+    return len(value) if isinstance(value, str) else len(str(value))
