@@ -183,9 +183,13 @@ def test_a_busy_api_is_waited_for_and_what_is_done_is_kept(serving, tmp_path: Pa
     def occupied(run: Run, then: Callable[[], object]) -> object:
         # Sampled, since what repeats itself is guessed ahead and over too soon.
         body = {"model": run.api.model, "prompt": "x", "max_tokens": 16_000, "stream": True}
-        with live.http.stream("POST", "/v1/completions", json=body | {"ignore_eos": True}) as s:
-            next(s.iter_lines())
-            return then()
+        body |= {"ignore_eos": True}
+        while True:  # refused for as long as the answer before is on its way out
+            with live.http.stream("POST", "/v1/completions", json=body) as answer:
+                if answer.is_success:
+                    lines = answer.iter_lines()  # dropped, it would hang up
+                    next(lines)
+                    return then()
 
     patient = run_against(live, record=record, setup="same")
     waits: list[str] = []
