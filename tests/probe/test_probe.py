@@ -201,11 +201,16 @@ def test_a_busy_api_is_waited_for_and_what_is_done_is_kept(serving, tmp_path: Pa
 
     # Half of it undone: the arm that was whole is not asked for again.
     lines = record.read_text().splitlines()
-    record.write_text("\n".join(lines[:2]) + "\n")
+    record.write_text("\n".join(lines[:2]) + "\n" + lines[2][:50])
     again = run_against(live, record=record, setup="same", patience_s=0.5)
     with pytest.raises(Interrupted, match="is busy"):
         occupied(again, lambda: dict(routing.routing(again, 60)))
     assert len(again.exchanges) == 4 + 8
+    rest = run_against(live, record=record, setup="same")
+    assert len(dict(routing.routing(rest, 60))) == 2
+    assert [json.loads(line)["arm"] for line in record.read_text().splitlines()] == [
+        json.loads(line)["arm"] for line in lines
+    ]
     other = run_against(live, record=record, setup="another", patience_s=0.5)
     with pytest.raises(Interrupted):
         occupied(other, lambda: dict(routing.routing(other, 60)))

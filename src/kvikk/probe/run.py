@@ -22,6 +22,7 @@ NOT_TOLD = (
     "no answer tells how many tokens were read from a cache: whether anything hit is unknown, "
     "which is not the same as never"
 )
+_LINE_BEGINS = b'{"setup": "'
 # As the fixed share of every prompt: a template's own words, found by two short prompts.
 _WARM_WORDS = "Say in one word which day comes after Monday, and nothing else at all."
 
@@ -79,6 +80,7 @@ class Run:
         self._setup = f"{api.base_url} {api.model} {api.style} {setup}"
         self._on_exchange = on_exchange
         self._done = dict(_read_record(record, self._setup)) if record is not None else {}
+        self._torn_bytes = _torn_bytes(record) if record is not None else 0
 
     def arm(self, name: str, ask_all: Callable[[str, Ask], None]) -> list[Exchange]:
         """The exchanges of one arm: as they were recorded, or asked now.
@@ -149,8 +151,10 @@ class Run:
             "exchanges": [asdict(exchange) for exchange in exchanges],
         }
         try:
-            with self._record.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with self._record.open("ab") as file:
+                file.truncate(file.tell() - self._torn_bytes)
+                self._torn_bytes = 0
+                file.write(json.dumps(line).encode() + b"\n")
         except OSError as error:
             raise RequestError(f"--record {self._record}: {error.strerror or error}") from None
 
@@ -172,12 +176,20 @@ def contamination(exchanges: list[Exchange], shared_tokens: int) -> str | None:
     )
 
 
+def _torn_bytes(path: Path) -> int:
+    """How long the last line is if it was cut short while it was written: an arm not whole."""
+    last = path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
+    return len(last) if last.startswith(_LINE_BEGINS) else 0
+
+
 def _read_record(path: Path, setup: str) -> Iterator[tuple[str, list[Exchange]]]:
     """The whole arms of a record that were asked with the same set-up."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"--record {path}: cannot be read: {error}") from None
+    if _torn_bytes(path):
+        lines.pop()
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
