@@ -42,8 +42,9 @@ class CacheKeeping(CacheState):
         prefix_caching: bool,
         tenant_share: float,
         ranking: Ranking | None,
+        clock: Callable[[], float],
     ) -> None:
-        super().__init__(groups, block_size, prefix_caching, ranking)
+        super().__init__(groups, block_size, prefix_caching, ranking, clock)
         self._tenant_share = tenant_share
         self._owners: dict[str, int] = {}
         self._pins: dict[int, Pin] = {}  # oldest first

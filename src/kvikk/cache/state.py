@@ -1,10 +1,10 @@
 """What a cache manager knows: pools, sequences with their tables, and every question about them.
 
-Nothing here changes anything; the changes are ``manager``'s.
+Nothing here changes anything; the changes are those of ``keeping``, ``opening`` and ``manager``.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -43,6 +43,7 @@ class CacheState:
         block_size: int,
         prefix_caching: bool,
         ranking: Ranking | None,
+        clock: Callable[[], float],
     ) -> None:
         if block_size < 1:
             raise ValueError(f"a block holds at least one token, not {block_size}")
@@ -50,6 +51,7 @@ class CacheState:
         self.block_size = block_size
         self.prefix_caching = prefix_caching
         self._ranking = ranking
+        self._clock = clock
         self._pools = [
             BlockPool(group.num_blocks, ranking, chains=group.window_tokens is None)
             for group in groups
