@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from kvikk.engine.options import EngineOptions
-from kvikk.errors import ModelError
+from kvikk.errors import ModelError, RequestError
 from kvikk.server.options import ServerOptions
 from kvikk.server.serve import run_server
 from tests.server.live import start
@@ -188,7 +188,7 @@ def test_a_server_whose_log_nobody_reads_any_more_still_ends() -> None:
 
 def test_an_address_in_use_is_one_clear_line_before_any_loading(server):
     port = int(server.url.rpartition(":")[2])
-    with pytest.raises(ModelError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: .*--port"):
+    with pytest.raises(RequestError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: .*--port"):
         run_server(ServerOptions(EngineOptions(model="no such model"), port=port))
 
 

@@ -4,8 +4,6 @@ import asyncio
 import gc
 import signal
 import socket
-import sys
-from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -13,7 +11,7 @@ from fastapi import FastAPI
 
 from kvikk.engine.loading import load_engine
 from kvikk.engine.progress_bar import loading_line
-from kvikk.errors import ModelError
+from kvikk.listening import is_loopback, listen, say, url_of
 from kvikk.server.access_log import NAME as ACCESS_LOG
 from kvikk.server.app import create_app
 from kvikk.server.kv_events import KvEventPublisher
@@ -34,7 +32,7 @@ def run_server(options: ServerOptions) -> None:
     503, running answers finish within ``options.drain_s``; the second one cuts them off.
     """
     # What can be wrong is, before the wait for the model.
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
     for file, name in ((options.ledger_log, LEDGER_LOG), (options.access_log, ACCESS_LOG)):
         if file is not None:
             open_log(file, name).close()
@@ -46,10 +44,10 @@ def run_server(options: ServerOptions) -> None:
     )
     with loading_line(options.engine.model) as progress:
         loaded = load_engine(options.engine, progress)
-    _say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
-    _say(memory_table(loaded.memory))
+    say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
+    say(memory_table(loaded.memory))
     if rules is not None:
-        _say("\n".join(rules.told()))
+        say("\n".join(rules.told()))
     # The vocabulary and the kernels are hundreds of thousands of objects that stay: the collector
     # shall not walk over them again and again between two tokens.
     gc.collect()
@@ -94,9 +92,9 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         # What rotates logs moves the files away and says so.
         self._loop.add_signal_handler(signal.SIGHUP, self._service.reopen_logs)
-        _say(f"listening on {_url(self._listener)}")
-        if not self._options.api_keys and not _is_loopback(self._listener):
-            _say("anybody who reaches this address may use it: choose --api-key")
+        say(f"listening on {url_of(self._listener)}")
+        if not self._options.api_keys and not is_loopback(self._listener):
+            say("anybody who reaches this address may use it: choose --api-key")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal, cut off what still runs on the next."""
@@ -111,36 +109,10 @@ class DrainingServer(uvicorn.Server):
 
     async def _drain_and_exit(self) -> None:
         worker = self._service.worker
-        _say("draining: new requests are refused, running answers finish")
+        say("draining: new requests are refused, running answers finish")
         try:
             if not await asyncio.to_thread(worker.drain, self._options.drain_s):
-                _say(f"answers still running after {self._options.drain_s:g} s are cut off")
+                say(f"answers still running after {self._options.drain_s:g} s are cut off")
             await asyncio.to_thread(worker.stop)
         finally:
             self.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise ModelError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; "
-            "choose another with --host or --port"
-        ) from None
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(listener: socket.socket) -> bool:
-    host: str = listener.getsockname()[0]
-    return host.startswith("127.") or host == "::1"
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # whoever read it is gone; that is no reason to stop, or not to
-        print(text, file=sys.stderr, flush=True)

@@ -67,18 +67,6 @@ def parse_upstream(url: str) -> str:
     return url.rstrip("/")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes any free one. Raises RequestError."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=512)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RequestError(
-            f"cannot listen on {host} port {port}: {reason}; choose another with --host or --port"
-        ) from None
-
-
 class CapturingProxy:
     """Serves ``listener`` until its task is cancelled. Without ``upstream`` each request goes to
     the vendor whose API it speaks.

@@ -3,14 +3,14 @@
 import asyncio
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kvikk.audit.capture.proxy import CapturingProxy, listen, parse_upstream
+from kvikk.audit.capture.proxy import CapturingProxy, parse_upstream
 from kvikk.audit.capture.recorder import Recorder
 from kvikk.audit.findings import Finding
 from kvikk.audit.run import AuditedLog
+from kvikk.listening import is_loopback, listen, say, url_of
 
 
 def capture(
@@ -24,14 +24,12 @@ def capture(
     origin = None if upstream is None else parse_upstream(upstream)
     recorder = Recorder(record, on_finding)
     listener = listen(host, port)
-    address, number = listener.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    _say(f"listening on http://{shown}:{number}, in front of {origin or 'the vendor of each API'}")
-    if not (address.startswith("127.") or address == "::1"):
-        _say("anybody who reaches this address may send through it, with a key of their own")
+    say(f"listening on {url_of(listener)}, in front of {origin or 'the vendor of each API'}")
+    if not is_loopback(listener):
+        say("anybody who reaches this address may send through it, with a key of their own")
     asyncio.run(_until_stopped(CapturingProxy(recorder, origin), listener))
     recorder.close()
-    return recorder.audited(origin or f"http://{shown}:{number}")
+    return recorder.audited(origin or url_of(listener))
 
 
 async def _until_stopped(proxy: CapturingProxy, listener: socket.socket) -> None:
@@ -45,7 +43,3 @@ async def _until_stopped(proxy: CapturingProxy, listener: socket.socket) -> None
     serving.cancel()
     waiting.cancel()
     await asyncio.gather(serving, waiting, return_exceptions=True)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -6,11 +6,11 @@ import secrets
 import signal
 import socket
 import ssl
-import sys
 
 import uvloop
 
 from kvikk.errors import RequestError
+from kvikk.listening import is_loopback, listen, say, url_of
 from kvikk.router.proxy.client import ClientConnection
 from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.gateway import Gateway
@@ -43,7 +43,7 @@ def run_router(options: RouterOptions, placement: Placement) -> None:
     if options.replicas_file is not None:
         read_file(options.replicas_file)
     tls = _tls(options)
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
 
     async def route() -> None:
         fleet = Fleet(placement, tls, options.connect_timeout_s, options.replica_concurrency)
@@ -63,9 +63,9 @@ async def _serve(gateway: Gateway, listener: socket.socket) -> None:
         loop.add_signal_handler(number, signals.put_nowait, None)
     beside = [gateway.run(), gateway.placement.run()]
     if options.replicas_file is not None:
-        beside.append(follow_file(gateway.fleet, options.replicas_file, options.drain_s, _say))
+        beside.append(follow_file(gateway.fleet, options.replicas_file, options.drain_s, say))
     beside.extend(
-        follow_name(gateway.fleet, url, options.drain_s, _say) for url in options.replicas_dns
+        follow_name(gateway.fleet, url, options.drain_s, say) for url in options.replicas_dns
     )
     tasks = [loop.create_task(coroutine) for coroutine in beside]
     server = await loop.create_server(
@@ -73,21 +73,21 @@ async def _serve(gateway: Gateway, listener: socket.socket) -> None:
     )
     gc.collect()
     gc.freeze()
-    _say(f"listening on {_url(listener)}")
-    if not options.api_keys and not _is_loopback(listener):
-        _say("anybody who reaches this address may use it: choose --api-key")
+    say(f"listening on {url_of(listener)}")
+    if not options.api_keys and not is_loopback(listener):
+        say("anybody who reaches this address may use it: choose --api-key")
     stopped = loop.create_task(signals.get())
     # One of the tasks ends only by a defect; then the router must not go on half alive.
     done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for ended in done:
         ended.result()
     server.close()
-    _say("draining: new requests are refused, running answers finish")
+    say("draining: new requests are refused, running answers finish")
     again = loop.create_task(signals.get())
     drained = loop.create_task(gateway.drain(options.drain_s))
     await asyncio.wait([again, drained], return_when=asyncio.FIRST_COMPLETED)
     if not drained.done() or not drained.result():
-        _say("answers still running are cut off")
+        say("answers still running are cut off")
         await gateway.drain(0)
     for task in (*tasks, again, drained):
         task.cancel()
@@ -102,28 +102,3 @@ def _tls(options: RouterOptions) -> ssl.SSLContext:
         )
     except (OSError, ssl.SSLError) as error:
         raise RequestError(f"{options.ca_file} holds no certificates: {error}", "ca_file") from None
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
-        raise RequestError(
-            f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}; "
-            "choose another with --host or --port"
-        ) from None
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(listener: socket.socket) -> bool:
-    host: str = listener.getsockname()[0]
-    return host.startswith("127.") or host == "::1"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,37 @@
+"""What every server of kvikk does before it serves: take a port and say where it listens."""
+
+import socket
+import sys
+from contextlib import suppress
+
+from kvikk.errors import RequestError
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes any free one. Raises RequestError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(
+            f"cannot listen on {host} port {port}: {reason}; choose another with --host or --port"
+        ) from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where it is reached, by HTTP."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this machine reaches it."""
+    host: str = listener.getsockname()[0]
+    return host.startswith("127.") or host == "::1"
+
+
+def say(text: str) -> None:
+    """A line for whoever started the server, if anybody still reads."""
+    with suppress(OSError):  # that they are gone is no reason to stop, nor not to
+        print(text, file=sys.stderr, flush=True)
