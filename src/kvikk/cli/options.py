@@ -15,34 +15,61 @@ Model = Annotated[
     ),
 ]
 Backend = Annotated[
-    str, typer.Option(metavar="auto|cpu|reference", help="What does the arithmetic.")
+    str,
+    typer.Option(
+        rich_help_panel="Engine", metavar="auto|cpu|reference", help="What does the arithmetic."
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of the CPU backend; default: all cores.")
+    int | None,
+    typer.Option(
+        rich_help_panel="Engine", min=1, help="Threads of the CPU backend; default: all cores."
+    ),
 ]
 KvMemory = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZE", help="Memory for KV blocks, e.g. 2GiB; default: a share of what is free."
+        rich_help_panel="Memory",
+        metavar="SIZE",
+        help="Memory for KV blocks, e.g. 2GiB; default: a share of what is free.",
     ),
 ]
 KvDtype = Annotated[
     str | None,
-    typer.Option(metavar="f32|bf16|int8|fp8|int4", help="Data type of keys and values."),
+    typer.Option(
+        rich_help_panel="Memory",
+        metavar="f32|bf16|int8|fp8|int4",
+        help="Data type of keys and values.",
+    ),
 ]
-BlockSize = Annotated[int, typer.Option(help="Token positions a block: a power of two.")]
+BlockSize = Annotated[
+    int, typer.Option(rich_help_panel="Engine", help="Token positions a block: a power of two.")
+]
 MaxContext = Annotated[
-    int | None, typer.Option(help="Longest conversation, in tokens; default: the model's own.")
+    int | None,
+    typer.Option(
+        rich_help_panel="Engine", help="Longest conversation, in tokens; default: the model's own."
+    ),
 ]
 NoPrefixCache = Annotated[
-    bool, typer.Option("--no-prefix-cache", help="Share nothing between requests.")
+    bool,
+    typer.Option(
+        "--no-prefix-cache", rich_help_panel="Engine", help="Share nothing between requests."
+    ),
 ]
 NoSpeculation = Annotated[
     bool,
-    typer.Option("--no-speculation", help="Guess no tokens ahead; answers are the same, slower."),
+    typer.Option(
+        "--no-speculation",
+        rich_help_panel="Engine",
+        help="Guess no tokens ahead; answers are the same, slower.",
+    ),
 ]
 ChatTemplate = Annotated[
-    Path | None, typer.Option(help="A Jinja file to use instead of the model's own template.")
+    Path | None,
+    typer.Option(
+        rich_help_panel="Engine", help="A Jinja file to use instead of the model's own template."
+    ),
 ]
 Temperature = Annotated[
     float, typer.Option(help="0 takes the likeliest token; more is more varied.")

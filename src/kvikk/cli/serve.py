@@ -10,8 +10,13 @@ from kvikk.cli import options
 
 def serve(
     model: options.Model = options.DEFAULT_MODEL,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(rich_help_panel="Listening", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(rich_help_panel="Listening", help="Port to listen on; 0 takes any free one."),
+    ] = 8000,
     backend: options.Backend = "auto",
     threads: options.Threads = None,
     kv_memory: options.KvMemory = None,
@@ -23,16 +28,29 @@ def serve(
     chat_template: options.ChatTemplate = None,
     step_tokens: Annotated[
         int,
-        typer.Option(help="Tokens of one step: the longest stall that a long prompt causes."),
+        typer.Option(
+            rich_help_panel="Engine",
+            help="Tokens of one step: the longest stall that a long prompt causes.",
+        ),
     ] = 256,
-    max_running: Annotated[int, typer.Option(help="Requests that run at once.")] = 64,
-    max_queue: Annotated[int, typer.Option(help="Requests that wait; more get a 429.")] = 256,
+    max_running: Annotated[
+        int, typer.Option(rich_help_panel="Engine", help="Requests that run at once.")
+    ] = 64,
+    max_queue: Annotated[
+        int, typer.Option(rich_help_panel="Engine", help="Requests that wait; more get a 429.")
+    ] = 256,
     max_body: Annotated[
-        str, typer.Option(metavar="SIZE", help="Largest request body; a larger one gets a 413.")
+        str,
+        typer.Option(
+            rich_help_panel="Listening",
+            metavar="SIZE",
+            help="Largest request body; a larger one gets a 413.",
+        ),
     ] = "4MiB",
     api_key: Annotated[
         list[str] | None,
         typer.Option(
+            rich_help_panel="Callers",
             envvar="KVIKK_API_KEYS",
             help="A key that requests must bear. With several, each is a tenant of its own.",
         ),
@@ -40,40 +58,60 @@ def serve(
     operator_key: Annotated[
         str | None,
         typer.Option(
-            envvar="KVIKK_OPERATOR_KEY", help="A key that may also act for all tenants at once."
+            rich_help_panel="Callers",
+            envvar="KVIKK_OPERATOR_KEY",
+            help="A key that may also act for all tenants at once.",
         ),
     ] = None,
     tenant_requests: Annotated[
         int | None,
         typer.Option(
+            rich_help_panel="Callers",
             help="Requests one key may have at once; default: half of all, if there are several.",
         ),
     ] = None,
     access_log: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Append a line of JSON for each request; SIGHUP opens it anew."
+            rich_help_panel="Logs",
+            metavar="FILE",
+            help="Append a line of JSON for each request; SIGHUP opens it anew.",
         ),
     ] = None,
     ledger_log: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Append a line for each request: where its tokens went, in hashes."
+            rich_help_panel="Logs",
+            metavar="FILE",
+            help="Append a line for each request: where its tokens went, in hashes.",
         ),
     ] = None,
     ledger_text: Annotated[
-        bool, typer.Option("--ledger-text", help="Put the prompts into that log as well.")
+        bool,
+        typer.Option(
+            "--ledger-text", rich_help_panel="Logs", help="Put the prompts into that log as well."
+        ),
     ] = False,
     ledger_memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory for what the cache does not hold any more.")
+        str,
+        typer.Option(
+            rich_help_panel="Memory",
+            metavar="SIZE",
+            help="Memory for what the cache does not hold any more.",
+        ),
     ] = "96MiB",
     host_tier: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Keep evicted blocks, compressed, in so much memory."),
+        typer.Option(
+            rich_help_panel="Memory",
+            metavar="SIZE",
+            help="Keep evicted blocks, compressed, in so much memory.",
+        ),
     ] = None,
     disk_tier: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Memory",
             metavar="PATH[:SIZE]",
             help="Keep blocks in a folder, also for the next start; SIZE: half of what is free.",
         ),
@@ -81,6 +119,7 @@ def serve(
     redis_tier: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Memory",
             metavar="URL",
             envvar="KVIKK_REDIS_TIER",
             help="Keep blocks in a Redis or Valkey, and share them with its other engines.",
@@ -88,45 +127,68 @@ def serve(
     ] = None,
     redis_expire: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Let blocks in Redis go so long after their use."),
+        typer.Option(
+            rich_help_panel="Memory",
+            metavar="SECONDS",
+            help="Let blocks in Redis go so long after their use.",
+        ),
     ] = None,
     sleep_after: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="Put conversations into the tiers so long after an answer."
+            rich_help_panel="Memory",
+            metavar="SECONDS",
+            help="Put conversations into the tiers so long after an answer.",
         ),
     ] = None,
     tenant_share: Annotated[
         float,
-        typer.Option(metavar="0-1", help="Part of the KV blocks that each tenant keeps."),
+        typer.Option(
+            rich_help_panel="Memory",
+            metavar="0-1",
+            help="Part of the KV blocks that each tenant keeps.",
+        ),
     ] = 0.0,
     eviction: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Which cached block goes for a new one: duel, hit-density or lru."
+            rich_help_panel="Memory",
+            metavar="NAME",
+            help="Which cached block goes for a new one: duel, hit-density or lru.",
         ),
     ] = "duel",
     rules: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Bill",
             metavar="RULESET",
             help="Report usage as this provider would, such as openai:gpt-5.6 or anthropic:*.",
         ),
     ] = None,
     rules_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rules and prices of your own, TOML or JSON, on top."),
+        typer.Option(
+            rich_help_panel="Bill",
+            metavar="FILE",
+            help="Rules and prices of your own, TOML or JSON, on top.",
+        ),
     ] = None,
     price_map: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="LiteLLM's price map, for prices.")
+        Path | None,
+        typer.Option(
+            rich_help_panel="Bill", metavar="FILE", help="LiteLLM's price map, for prices."
+        ),
     ] = None,
     price_per_hour: Annotated[
         float | None,
-        typer.Option(metavar="DOLLARS", help="What this machine costs, for the bill."),
+        typer.Option(
+            rich_help_panel="Bill", metavar="DOLLARS", help="What this machine costs, for the bill."
+        ),
     ] = None,
     clock: Annotated[
         Path | None,
         typer.Option(
+            rich_help_panel="Bill",
             metavar="FILE",
             help="A file with seconds to add to the time by which entries live and bills go.",
         ),
@@ -134,19 +196,34 @@ def serve(
     kv_events: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Events",
             metavar="ADDRESS",
             help="Publish what the cache gains and loses, as vLLM does, e.g. tcp://127.0.0.1:5557.",
         ),
     ] = None,
     kv_events_replay: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Repeat there what a listener has missed."),
+        typer.Option(
+            rich_help_panel="Events",
+            metavar="ADDRESS",
+            help="Repeat there what a listener has missed.",
+        ),
     ] = None,
     drain: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for answers to finish on SIGTERM.")
+        float,
+        typer.Option(
+            rich_help_panel="Listening",
+            metavar="SECONDS",
+            help="Time for answers to finish on SIGTERM.",
+        ),
     ] = 60.0,
 ) -> None:
-    """Serve a model over HTTP: Chat Completions, Completions, metrics."""
+    """Serve a model to OpenAI's and Anthropic's clients, and say what was reused.
+
+    For example SmolLM2 with 2 GiB for conversations, and what does not fit there on disk:
+
+        kvikk serve smollm2 --kv-memory 2GiB --disk-tier ~/kv:20GiB
+    """
     from kvikk.engine.options import EngineOptions
     from kvikk.server.options import ServerOptions
     from kvikk.server.serve import run_server
