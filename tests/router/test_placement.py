@@ -134,6 +134,10 @@ def test_a_session_is_the_caller_s_word_for_it_or_its_beginning() -> None:
     ]
     assert len({prompt.session for prompt in named}) == 1
     assert {prompt.session_name for prompt in named} == {"k"}
+    user = read_prompt(asked(chat("a", "b", metadata={"user_id": "k"})), None)
+    assert user.session == named[0].session
+    # Only what was made for that keeps requests together; a user may ask for this and that.
+    assert [prompt.key for prompt in (*named, user)] == [*[named[0].session] * 3, b""]
     grown = [
         read_prompt(asked(chat("a", "b")), None),
         read_prompt(asked(chat("a", "b", "c", "d")), None),

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvikk.errors import BusyError
+from kvikk.router.deciding import decide
 from kvikk.router.policies import DEFAULT_POLICY, POLICIES
 from kvikk.router.policies.by_hash import rendezvous
-from kvikk.router.records import ReplicaView, RoutedRequest, decide
+from kvikk.router.records import ReplicaView, RoutedRequest
 
 SPEED = 1000.0
 
@@ -66,7 +67,7 @@ def test_only_eligible_replicas_are_chosen_and_the_same_question_has_the_same_an
         prefix=data.draw(st.binary(max_size=8)),
         home=data.draw(st.none() | st.integers(0, 6)),
         requests_per_s=data.draw(st.floats(0, 1000)),
-    )
+    )._replace(key=data.draw(st.just(b"") | st.binary(min_size=32, max_size=32)))
     usable = {one.slot for one in replicas if one.eligible} - tried
     if not usable:
         with pytest.raises(BusyError):
@@ -168,6 +169,71 @@ def test_elsewhere_is_load_where_the_holder_could_be_used_and_failover_where_not
     assert (decision.reason, decision.elsewhere_because) == ("only", "failover")
     retried = decide(POLICIES["weighted"], request(100, 900), fleet(0, 0), tried={1})
     assert retried.elsewhere_because == "failover"
+
+
+def keyed(key: bytes, *hit_tokens: int, turn: int = 0) -> RoutedRequest:
+    return request(*hit_tokens, turn=turn)._replace(key=key)
+
+
+def home(key: bytes, count: int) -> int:
+    return rendezvous(key, fleet(*[0] * count))[0].slot
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_key_stays_at_its_home_under_every_policy_and_requests_without_one_do_not_notice(
+    name: str,
+) -> None:
+    zeros = [0] * 7
+    for turn in range(20):
+        decision = decide(POLICIES[name], keyed(b"the key!", *zeros, turn=turn), fleet(*zeros))
+        assert decision.replica.slot == home(b"the key!", 7)
+        assert decision.reason == "key"
+        plain = request(*zeros, turn=turn)
+        direct = POLICIES[name].choose(plain, fleet(*zeros)).replica.slot
+        assert chosen(name, plain, fleet(*zeros)) == direct
+
+
+def test_keys_are_spread_over_the_fleet() -> None:
+    counts = Counter(home(number.to_bytes(32, "big")[::-1], 8) for number in range(4000))
+    # Five standard deviations around an eighth.
+    assert all(abs(count - 500) < 5 * 20.9 for count in counts.values())
+
+
+def test_a_key_moves_while_its_home_cannot_be_used_and_says_why() -> None:
+    policy, asked = POLICIES["round_robin"], keyed(b"the key!", 0, 0, 0, 0)
+    first, second = (one.slot for one in rendezvous(b"the key!", fleet(0, 0, 0, 0))[:2])
+    replicas = fleet(0, 0, 0, 0)
+    replicas[first].eligible = False
+    for decision in (
+        decide(policy, asked, replicas),
+        decide(policy, asked, fleet(0, 0, 0, 0), tried={first}),
+    ):
+        assert (decision.replica.slot, decision.reason) == (second, "key_failover")
+    for one in replicas:
+        one.eligible = one.slot == second
+    assert decide(policy, asked, replicas).reason == "key_failover"
+    # Its own work behind the others is no reason to leave; more is, and so is a batch of requests.
+    busy = fleet(0, 0, 0, 0)
+    busy[first].waiting_tokens = asked.prompt_tokens
+    busy[first].running_requests = 8
+    assert decide(policy, asked, busy).reason == "key"
+    busy[first].waiting_tokens += 1
+    decision = decide(policy, asked, busy)
+    assert (decision.replica.slot, decision.reason) == (second, "key_load")
+    busy[first].waiting_tokens, busy[first].running_requests = 0, 9
+    assert decide(policy, asked, busy).reason == "key_load"
+    # Where all are busy alike it stays.
+    assert decide(policy, asked, fleet(*[90_000] * 4)).reason == "key"
+
+
+def test_a_hot_key_does_not_pile_up_on_its_home() -> None:
+    replicas = fleet(0, 0, 0, 0)
+    for turn in range(400):
+        taken = decide(POLICIES["weighted"], keyed(b"the key!", 0, 0, 0, 0, turn=turn), replicas)
+        taken.replica.waiting_tokens += 1000
+        taken.replica.running_requests += 1
+    work = [one.waiting_tokens for one in replicas]
+    assert max(work) <= 1.25 * (sum(work) / 4) + 1000
 
 
 def test_random_and_power_of_two_are_fair() -> None:

@@ -243,6 +243,29 @@ def test_logs_of_kvikk_and_request_bodies_are_traces(tmp_path: Path) -> None:
     assert oracles.infinite(read_trace(bodies)) > 0.3
 
 
+def test_only_what_a_caller_named_is_a_key_and_keeps_a_replay_s_requests_together(
+    tmp_path: Path,
+) -> None:
+    """Logs say so, as the live router would have it; sessions of traces change nothing."""
+    text = "A policy for everybody who reads this carefully. " * 40
+    body = {"messages": [{"role": "user", "content": text}]}
+    log, traces = tmp_path / "log.jsonl", {}
+    for name, more in (("plain", {}), ("keyed", {"prompt_cache_key": "k"})):
+        lines = [{"at_s": float(at), "request": body | more} for at in range(9)]
+        log.write_text("\n".join(map(json.dumps, lines)))
+        traces[name] = read_trace(log)
+    written = {"at": 0, "prompt_tokens": 64, "block_size": 32, "block_keys": ["a"], "session": "s"}
+    log.write_text(
+        "\n".join(json.dumps(written | more) for more in ({}, {"key": ""}, {"key": "k"}))
+    )
+    assert [bool(one.key) for one in read_trace(log).requests] == [False, False, True]
+    options = StudyOptions((3,), (10_000,), ("round_robin",), prefill_tokens_per_s=1e6)
+    hits = {name: study(trace, options).rows[0].hit_rate for name, trace in traces.items()}
+    # The first at each of three finds nothing; with a key only the very first.
+    assert hits["keyed"] == oracles.infinite(traces["keyed"])
+    assert hits["plain"] == pytest.approx(hits["keyed"] * 6 / 8)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

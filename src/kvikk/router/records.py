@@ -4,15 +4,25 @@ A replica's ``slot`` is a small number that is its own for as long as it is in t
 the index's masks, its place in ``hit_tokens``.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from kvikk.errors import BusyError
-
-Reason = Literal["only", "turn", "chance", "load", "prefix", "affinity", "hash"]
+Reason = Literal[
+    "only",
+    "turn",
+    "chance",
+    "load",
+    "prefix",
+    "affinity",
+    "hash",
+    "key",
+    "key_load",
+    "key_failover",
+]
 """Why a replica was taken: it was the only one; its turn; drawn; least loaded; for what it holds;
-for the caller's session; by the prompt's hash."""
+for the caller's session; by the prompt's hash; as the home of the caller's key; in place of that
+home, which was too busy, or could not be used."""
 
 ElsewhereBecause = Literal["load", "failover", "ignorance"]
 """Why tokens that another replica held were computed: it was too busy or the policy looks at other
@@ -28,7 +38,8 @@ class RoutedRequest(NamedTuple):
     two salts never meet, and is empty where there is none. ``home`` is the slot that took the last
     request of the same session (the caller's, its ``prompt_cache_key``, else the same ``prefix``),
     None if there was none. ``requests_per_s`` is how fast requests to this model come at present.
-    ``prompt`` is whatever the asker wants to find again; no policy looks at it.
+    ``prompt`` is whatever the asker wants to find again; no policy looks at it. ``key`` is a digest
+    of what the caller named to keep its requests together, empty if nothing was.
     """
 
     id: str
@@ -41,6 +52,7 @@ class RoutedRequest(NamedTuple):
     home: int | None = None
     requests_per_s: float = 0.0
     prompt: object = None
+    key: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,31 +125,3 @@ class Decision(NamedTuple):
             f"{told}; elsewhere={self.elsewhere_tokens}@{self.elsewhere}; "
             f"because={self.elsewhere_because}"
         )
-
-
-def decide(
-    policy: Policy,
-    request: RoutedRequest,
-    replicas: Sequence[ReplicaView],
-    tried: Collection[int] = (),
-) -> Decision:
-    """Ask ``policy`` about the eligible replicas, and look at what the others would have reused.
-
-    ``tried`` are slots that have failed this request already. BusyError if nobody is eligible.
-    """
-    eligible = [one for one in replicas if one.eligible and one.slot not in tried]
-    if not eligible:
-        raise BusyError(f"no replica of {request.model!r} can take a request now")
-    replica, reason = (
-        Choice(eligible[0], "only") if len(eligible) == 1 else policy.choose(request, eligible)
-    )
-    hits = request.hit_tokens
-    hit = hits[replica.slot]
-    best = max(replicas, key=lambda one: hits[one.slot])
-    lost = hits[best.slot] - hit
-    if lost <= 0:
-        return Decision(replica, policy.name, reason, hit)
-    usable = max(hits[one.slot] for one in eligible)
-    # Where an eligible replica held as much, it was the policy's choice; else there was none.
-    because: ElsewhereBecause = "load" if usable == hits[best.slot] else "failover"
-    return Decision(replica, policy.name, reason, hit, lost, best.id, because)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, cast
 
+from kvikk.router.deciding import decide
 from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.placement.books import Answer, FleetBooks
 from kvikk.router.placement.capacity import ask_capacity
@@ -28,7 +29,7 @@ from kvikk.router.placement.replica import Holder
 from kvikk.router.policies import POLICIES
 from kvikk.router.proxy.placement import Asked, Outcome
 from kvikk.router.rates import ArrivalRate
-from kvikk.router.records import Decision, ReplicaView, RoutedRequest, decide
+from kvikk.router.records import Decision, ReplicaView, RoutedRequest
 
 _MOST_SESSIONS = 1 << 17
 _MOST_MODELS = 1024
@@ -122,6 +123,7 @@ class AwarePlacement:
             self._homes.get(prompt.session),
             state.rate.arrived(time.monotonic()),
             _Read(prompt, bool(asked.json and asked.json.get("stream")), learned),
+            prompt.key,
         )
 
     def decide(
@@ -260,6 +262,7 @@ class AwarePlacement:
                     "model": request.model,
                     "tenant": request.tenant,
                     "session": prompt.session.hex()[:16],
+                    "key": prompt.key.hex()[:16],
                     "prompt_tokens": prompt_tokens,
                     "completion_tokens": reported.completion_tokens if reported else 0,
                     # Of content, a nominal size: a trace has one, whatever tokens turn out to be.

@@ -50,7 +50,8 @@ class Prompt:
     """A prompt: ``told`` as replicas name blocks that tell, ``learned`` as the router does itself.
 
     ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
-    digest of what it belongs to, by the caller's word (``session_name``) or by its beginning;
+    digest of what it belongs to, by the caller's word (``session_name``) or by its beginning, and
+    ``key`` is the same where the word is one that keeps requests together wherever they begin;
     ``prefix`` stands for how it begins, the same for all turns of a conversation.
     """
 
@@ -60,6 +61,7 @@ class Prompt:
     session: bytes = b""
     session_name: str = ""
     prefix: bytes = b""
+    key: bytes = b""
 
 
 EMPTY = Prompt(View(0, ()))
@@ -94,7 +96,7 @@ def read_prompt(
         return EMPTY
     api = next((api for ending, api in _APIS.items() if asked.path.endswith(ending)), None)
     pieces = segments(api, body) if api else []
-    name, session, begins = _session(asked, pieces)
+    name, session, begins, key = _session(asked, pieces)
     salt = body.get("cache_salt")
     own_salt = salt if isinstance(salt, str) else ""
     tokens = _tokens(asked, api, text_side)
@@ -103,7 +105,7 @@ def read_prompt(
         content = _content(body, pieces)
         chunks = View(0, content_keys(root, content, CHUNK_BYTES))
         prefix = begins or _family(chunks.keys, CHUNK_TOKENS)
-        return Prompt(chunks, (), len(content), session, name, prefix)
+        return Prompt(chunks, (), len(content), session, name, prefix, key)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)
     learned = View(size, KeyChain(root, size, tokens).keys)
@@ -115,7 +117,8 @@ def read_prompt(
         for size in told_sizes
         for salt in salts
     )
-    return Prompt(learned, told, len(tokens), session, name, begins or _family(learned.keys, size))
+    prefix = begins or _family(learned.keys, size)
+    return Prompt(learned, told, len(tokens), session, name, prefix, key)
 
 
 def told_root(block_size: int, adapter: str, salt: str) -> bytes:
@@ -144,12 +147,13 @@ def _root(kind: str, model: str, tenant_salt: bytes, salt: str, block_size: int)
     )
 
 
-def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes, bytes]:
-    """Whose request it is, and how it begins.
+def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes, bytes, bytes]:
+    """Whose request it is, how it begins, and its key.
 
     The caller's own word for its session and that word's digest, and a digest of all up to the end
     of the user's first message, which stays the same as a conversation grows; empty where there is
-    none. Without a word the beginning is the session.
+    none. Without a word the beginning is the session. A word is a key too, but for a user's name:
+    that says who asks, not what belongs together.
     """
     body = asked.json or {}
     salt = body.get("cache_salt")
@@ -162,11 +166,12 @@ def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes, bytes
             begins = beginning.digest()
             break
     header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
-    for given in (body.get("prompt_cache_key"), header, _metadata_user(body)):
+    words = ((body.get("prompt_cache_key"), True), (header, True), (_metadata_user(body), False))
+    for given, is_key in words:
         if isinstance(given, str) and given:
             named = sha256(b"session\0" + b"\0".join([*scope, _bytes(given)])).digest()
-            return given[:256], named, begins
-    return "", begins, begins
+            return given[:256], named, begins, named if is_key else b""
+    return "", begins, begins, b""
 
 
 def _bytes(text: object) -> bytes:

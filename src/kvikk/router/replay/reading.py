@@ -14,6 +14,7 @@
 import json
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,16 @@ def _read_line(line: bytes, place: str, names: dict[Hashable, Hashable]) -> _Raw
             "output_length": int(output_tokens),
             "hash_ids": list(ids),
         }:
-            size, at_s, blocks, session = MOONCAKE_BLOCK_TOKENS, timestamp / 1e3, ids, None
+            size, at_s, blocks = MOONCAKE_BLOCK_TOKENS, timestamp / 1e3, ids
+            session = key = None
         case {
             "at": int() | float() as at_s,
             "prompt_tokens": int(prompt_tokens),
             "block_size": int(size),
             "block_keys": list(blocks),
         } as value:
-            output_tokens, session = value.get("completion_tokens", 0), value.get("session")
+            output_tokens = value.get("completion_tokens", 0)
+            session, key = value.get("session"), value.get("key")
         case {
             "timestamp": int() | float() as timestamp,
             "input": str(text),
@@ -109,7 +112,8 @@ def _read_line(line: bytes, place: str, names: dict[Hashable, Hashable]) -> _Raw
             api = guess_api(body)
             pieces = segments(api, body) if api else []
             text = "\0".join(f"{piece.role}\0{piece.text}" for piece in pieces)
-            return _text(at_s, text, 0, body.get("prompt_cache_key"))
+            key = body.get("prompt_cache_key")
+            return _text(at_s, text, 0, key, key)
         case _:
             raise RequestError(f"{place}: no request; {_EXPECTED}")
     if prompt_tokens < 1 or not isinstance(output_tokens, int) or output_tokens < 0 or size < 1:
@@ -118,14 +122,17 @@ def _read_line(line: bytes, place: str, names: dict[Hashable, Hashable]) -> _Raw
     if not all(isinstance(block, int | str) for block in blocks):
         raise RequestError(f"{place}: a block's name is a number or a text")
     named = tuple(names.setdefault(block, block) for block in blocks)
-    return _Raw(size, TracedRequest(at_s, prompt_tokens, output_tokens, named, _name(session)))
+    return _Raw(
+        size,
+        TracedRequest(at_s, prompt_tokens, output_tokens, named, _name(session), _key(key)),
+    )
 
 
-def _text(at_s: float, text: str, output_tokens: int, session: object) -> _Raw:
+def _text(at_s: float, text: str, output_tokens: int, session: object, key: object = None) -> _Raw:
     content = text.encode("utf-8", "surrogatepass")
     keys = tuple(content_keys(b"", content, _CHUNK_BYTES))
     prompt_tokens = max(1, len(content) // _TOKEN_BYTES)
-    request = TracedRequest(at_s, prompt_tokens, output_tokens, keys, _name(session))
+    request = TracedRequest(at_s, prompt_tokens, output_tokens, keys, _name(session), _key(key))
     return _Raw(_CHUNK_BYTES // _TOKEN_BYTES, request)
 
 
@@ -184,6 +191,7 @@ def _regrouped(trace: Trace, block_tokens: int) -> Trace:
                 request.output_tokens,
                 tuple(blocks),
                 request.session,
+                request.key,
             )
         )
     return Trace(tuple(requests), block_tokens)
@@ -198,3 +206,9 @@ def _json(line: bytes, place: str) -> Any:
 
 def _name(session: object) -> Hashable | None:
     return str(session) if isinstance(session, int | str) and session != "" else None
+
+
+def _key(word: object) -> bytes:
+    if not isinstance(word, str) or not word:
+        return b""
+    return sha256(word.encode("utf-8", "surrogatepass")).digest()

@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from kvikk.cache.eviction.base import Residents, leading_blocks
+from kvikk.router.deciding import decide
 from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.rates import ArrivalRate
-from kvikk.router.records import Policy, ReplicaView, RoutedRequest, decide
+from kvikk.router.records import Policy, ReplicaView, RoutedRequest
 from kvikk.router.replay.trace import Trace, TracedRequest
 
 Progress = Callable[[int], None]
@@ -77,6 +78,7 @@ def simulate(
             prefix=prefix,
             home=homes.get(session),
             requests_per_s=arrivals.arrived(now_s),
+            key=traced.key,
         )
         decision = decide(policy, request, fleet)
         slot = decision.replica.slot

@@ -10,7 +10,7 @@ class TracedRequest:
     """One request. ``blocks`` are names of its prompt's blocks, each standing for all before it.
 
     The last one may be only partly full. ``session`` is whatever the trace says belongs together,
-    None where it says nothing.
+    None where it says nothing; ``key`` a digest of what a caller named to keep requests together.
     """
 
     arrival_s: float
@@ -18,6 +18,7 @@ class TracedRequest:
     output_tokens: int
     blocks: tuple[Hashable, ...]
     session: Hashable | None = None
+    key: bytes = b""
 
 
 @dataclass(frozen=True)
