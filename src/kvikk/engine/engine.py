@@ -27,11 +27,12 @@ from kvikk.engine.choosing import choose
 from kvikk.engine.logprobs import answer_logprobs, take_prompt_logprobs
 from kvikk.engine.machine_time import MachineTime
 from kvikk.engine.requests import FinishReason, Output, Request, TokenLogprob
-from kvikk.engine.scheduler import Scheduler, Step
+from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
 from kvikk.engine.sessions import WAKE_ROUTE, Sessions
 from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
+from kvikk.engine.step import Step
 from kvikk.engine.tiering import NO_TIERS, Tiering, TieringStats
 from kvikk.errors import BusyError, RequestError
 from kvikk.text.tokenizer import Tokenizer
@@ -415,8 +416,8 @@ class Engine:
             for group, usage in zip(self._plan.groups, self.cache.usage_by_group(), strict=True)
         )
         return Stats(
-            running_requests=len(self._scheduler.running),
-            waiting_requests=len(self._scheduler.waiting),
+            running_requests=self._scheduler.num_running,
+            waiting_requests=self._scheduler.num_waiting,
             block_size=self._plan.block_size,
             groups=groups,
             finished_requests=dict(self._finished),
