@@ -1,0 +1,1 @@
+"""Replicas across machines, on an existing distributed engine."""
