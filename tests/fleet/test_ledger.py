@@ -40,6 +40,12 @@ def record(attempt: str, **by_cause: int) -> Settled:
     return Settled(attempt, start, tuple(spans))
 
 
+def opened(books: FleetLedger, replica: str, tokens: int, *more: object) -> str:
+    attempt = books.mint()
+    books.open(attempt, replica, tokens, *more)
+    return attempt
+
+
 def exchange(books: FleetLedger, *outboxes: Outbox) -> None:
     """Ask and answer until nothing is owed that anybody has."""
     for _ in range(100):
@@ -81,7 +87,7 @@ class Machine(RuleBasedStateMachine):
     @rule(replica=st.integers(0, 2), tokens=st.integers(1, 9))
     def send(self, replica: int, tokens: int) -> None:
         name = self.replicas[replica].name
-        attempt = self.books.open(name, tokens)
+        attempt = opened(self.books, name, tokens)
         assert attempt not in self.sent
         self.sent[attempt] = tokens
         self.where[attempt] = name
@@ -130,15 +136,21 @@ class Machine(RuleBasedStateMachine):
             replica.outbox.began(attempt)
             replica.running.append(attempt)
 
-    @rule(target=messages, data=st.data(), hit=st.integers(0, 9), refused=st.booleans())
-    def settle(self, data: st.DataObject, hit: int, refused: bool) -> object:
+    @rule(
+        target=messages,
+        data=st.data(),
+        hit=st.integers(0, 9),
+        refused=st.booleans(),
+        more=st.sampled_from([0, 0, 1]),
+    )
+    def settle(self, data: st.DataObject, hit: int, refused: bool, more: int) -> object:
         busy = [one for one in self.replicas if one.running]
         if not busy:
             return multiple()
         replica = data.draw(st.sampled_from(busy))
         attempt = data.draw(st.sampled_from(replica.running))
         replica.running.remove(attempt)
-        tokens = self.sent[attempt]
+        tokens = self.sent[attempt] + more  # the ingress may have guessed
         hit = min(hit, tokens)
         causes = {"hit": hit, "new": tokens - hit}
         settled = (
@@ -190,7 +202,10 @@ class Machine(RuleBasedStateMachine):
         totals = self.books.totals()
         superseded = sum(totals.superseded_by_cause.values())
         everywhere = totals.prompt_tokens + superseded + totals.open_tokens
-        assert everywhere == sum(self.sent.values())
+        assert everywhere == sum(self.sent.values()) + totals.corrected_tokens
+        known = self.arrived & self.ended.keys()
+        more = sum(self.told[one].prompt_tokens - self.sent[one] for one in known)
+        assert totals.corrected_tokens == more
         attempts = totals.requests + totals.superseded_attempts + totals.open_attempts
         assert attempts == len(self.sent)
         assert all(tokens > 0 for tokens in totals.by_cause.values())
@@ -244,7 +259,7 @@ TestMachine.settings = settings(max_examples=150, stateful_step_count=50, deadli
 
 def test_a_record_that_comes_after_the_loss_takes_its_place_once() -> None:
     books, outbox = FleetLedger(), Outbox("a")
-    attempt = books.open("a", 10)
+    attempt = opened(books, "a", 10)
     outbox.began(attempt)
     books.ended(attempt)
     batch = outbox.settled(record(attempt, hit=8, tail=2))
@@ -260,7 +275,7 @@ def test_a_record_that_comes_after_the_loss_takes_its_place_once() -> None:
 def test_a_replica_that_started_again_knows_nothing_of_what_it_was_sent_before() -> None:
     books = FleetLedger()
     first = Outbox("a")
-    told, untold = books.open("a", 3), books.open("a", 4)
+    told, untold = opened(books, "a", 3), opened(books, "a", 4)
     for attempt in (told, untold):
         first.began(attempt)
         books.ended(attempt)
@@ -272,7 +287,7 @@ def test_a_replica_that_started_again_knows_nothing_of_what_it_was_sent_before()
 
 def test_an_attempt_that_runs_still_is_open_however_often_it_is_asked_for() -> None:
     books, outbox = FleetLedger(), Outbox("a")
-    attempt = books.open("a", 5)
+    attempt = opened(books, "a", 5)
     outbox.began(attempt)
     books.ended(attempt)  # the client left; the replica has not noticed
     exchange(books, outbox)
@@ -284,7 +299,7 @@ def test_an_attempt_that_runs_still_is_open_however_often_it_is_asked_for() -> N
 
 def test_a_gap_is_noticed_and_only_what_is_missing_comes_again() -> None:
     books, outbox = FleetLedger(), Outbox("a")
-    attempts = [books.open("a", 1) for _ in range(5)]
+    attempts = [opened(books, "a", 1) for _ in range(5)]
     batches = []
     for attempt in attempts:
         outbox.began(attempt)
@@ -304,10 +319,10 @@ def test_a_gap_is_noticed_and_only_what_is_missing_comes_again() -> None:
 
 def test_a_request_counts_once_and_what_was_tried_in_vain_stands_beside_it() -> None:
     books, a, b = FleetLedger(), Outbox("a"), Outbox("b")
-    first = books.open("a", 7, "request")
+    first = opened(books, "a", 7, "request")
     a.began(first)
     books.ended(first, superseded=True)
-    second = books.open("b", 7, "request", Elsewhere(4, "a", "failover"))
+    second = opened(books, "b", 7, "request", Elsewhere(4, "a", "failover"))
     b.began(second)
     books.receive(b.settled(record(second, hit=2, new=5)))
     books.ended(second)
@@ -339,21 +354,25 @@ def test_what_another_replica_held_goes_before_what_an_engine_knows_of_itself() 
     assert scattered(spans, Elsewhere(4, "b", "load")) == spans
 
 
-def test_a_record_of_another_length_than_was_sent_is_not_believed() -> None:
+def test_what_the_ingress_guessed_gives_way_to_what_a_replica_counted() -> None:
     books, outbox = FleetLedger(), Outbox("a")
-    attempt = books.open("a", 5)
-    outbox.began(attempt)
-    books.receive(outbox.settled(record(attempt, new=6)))
-    books.ended(attempt)
-    exchange(books, outbox)
-    assert books.totals().by_cause == {LOST: 5}
-    assert books.totals().unfit == 1
+    for hit in (3, None):
+        attempt = opened(books, "a", 5)
+        outbox.began(attempt)
+        if hit:
+            books.receive(outbox.settled(record(attempt, hit=3, new=4)))
+        books.ended(attempt)
+    assert (books.totals().prompt_tokens, books.totals().open_tokens) == (7, 5)
+    books.fleet([])
+    totals = books.totals()
+    assert totals.by_cause == {"hit.device": 3, "new": 4, LOST: 5}
+    assert totals.prompt_tokens == 5 + 5 + totals.corrected_tokens
 
 
 def test_two_ingresses_add_up_and_a_replica_keeps_their_attempts_apart() -> None:
     books, outbox = [FleetLedger("one"), FleetLedger("two")], Outbox("a")
     for number, one in enumerate(books):
-        attempt = one.open("a", 3 + number)
+        attempt = opened(one, "a", 3 + number)
         outbox.began(attempt)
         outbox.settled(record(attempt, new=3 + number))
         one.ended(attempt)
@@ -379,11 +398,11 @@ def test_a_hundred_thousand_attempts_leave_memory_bounded_and_the_sum_exact() ->
         if number % 100 == 0:
             outbox = Outbox(f"a{number}", most_records=100)
             books.fleet([outbox.replica])
-        attempt = books.open(outbox.replica, 1)
+        attempt = opened(books, outbox.replica, 1)
         outbox.began(attempt)
         batch = outbox.settled(record(attempt, new=1))
         books.ended(attempt)
-        outbox.settled(record(other.open("a", 1), new=1))
+        outbox.settled(record(opened(other, "a", 1), new=1))
         if number % 3 == 0:
             books.receive(batch)
         assert len(outbox) <= 100

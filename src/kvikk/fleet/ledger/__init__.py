@@ -1,7 +1,7 @@
 """The ledger across machines: replicas account for attempts, whoever sent those joins and adds up.
 
     ingress                                     replica
-    FleetLedger.open ─── attempt, prompt ─────► Outbox.began
+    FleetLedger.open ──── the request ────────► Outbox.began
                                                 … the engine runs it …
     FleetLedger.receive ◄── Batch ───────────── Outbox.settled   with the answer's last piece
     FleetLedger.ask ─────── Ask ──────────────► Outbox.collect   every now and then

@@ -10,7 +10,6 @@ What makes a record count once is its attempt, which leaves the books' memory wi
 tell what is missing. Nothing here sends, waits or looks at a clock.
 """
 
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -29,8 +28,6 @@ from kvikk.fleet.ledger.records import (
     scattered,
     summed,
 )
-
-logger = logging.getLogger(__name__)
 
 _MOST_EPOCHS = 1024
 _MOST_BEYOND = 1024
@@ -89,7 +86,7 @@ class FleetLedger:
     def __init__(self, ingress: str = "") -> None:
         """``ingress`` is a name for people; another ingress of that name has other attempts."""
         self.ingress = f"{ingress or 'ingress'}-{token_hex(6)}"
-        self._opened = 0
+        self._minted = 0
         self._running: dict[str, _Attempt] = {}
         self._owed: OrderedDict[str, _Attempt] = OrderedDict()
         self._lost: OrderedDict[str, _Attempt] = OrderedDict()
@@ -98,26 +95,30 @@ class FleetLedger:
         self._attempts: Counter[bool] = Counter()
         self._tokens: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
         self._by_replica: OrderedDict[str, Counter[str]] = OrderedDict()
-        self._late = self._repeated = self._unfit = self._gaps = 0
+        self._late = self._repeated = self._gaps = self._corrected_tokens = 0
 
     # What the ingress does.
 
+    def mint(self) -> str:
+        """A new attempt's id: its own for ever, and it says whose attempt it is."""
+        self._minted += 1
+        return f"{self.ingress}/{self._minted}"
+
     def open(
         self,
+        attempt: str,
         replica: str,
         prompt_tokens: int,
         request: str = "",
         elsewhere: Elsewhere | None = None,
-    ) -> str:
-        """An attempt is about to be sent to ``replica``; its id, to go with it.
+    ) -> None:
+        """An attempt is about to be sent to ``replica``, once; it must be ended, in ``finally``.
 
-        Every attempt that was opened must be ended, in ``finally``.
+        ``prompt_tokens`` are what is booked if nobody ever tells: the replica's word is better.
         """
         assert prompt_tokens > 0, "a prompt has at least one token"
-        self._opened += 1
-        name = f"{self.ingress}/{self._opened}"
-        self._running[name] = _Attempt(name, request, replica, prompt_tokens, elsewhere)
-        return name
+        assert attempt not in self._running, f"{attempt} is open already"
+        self._running[attempt] = _Attempt(attempt, request, replica, prompt_tokens, elsewhere)
 
     def ended(self, attempt: str, *, superseded: bool = False) -> None:
         """The ingress has done with an attempt, well or not; its replica still owes the record.
@@ -141,7 +142,9 @@ class FleetLedger:
 
     def turn_away(self, prompt_tokens: int, cause: str, request: str = "") -> None:
         """A request ends without a last attempt of its own: nobody could be asked."""
-        self.not_sent(self.open("", prompt_tokens, request), cause)
+        attempt = self.mint()
+        self.open(attempt, "", prompt_tokens, request)
+        self.not_sent(attempt, cause)
 
     # What replicas tell.
 
@@ -167,7 +170,7 @@ class FleetLedger:
         received.gone(batch.gone_through)
         for number, record in batch.records:
             self._gaps += received.take(number)
-            self._settle(batch.replica, record)
+            self._settle(record)
         for attempt in batch.unknown:
             if attempt in self._owed:
                 self._lose(attempt)
@@ -181,7 +184,7 @@ class FleetLedger:
     # What is known.
 
     def totals(self) -> FleetTotals:
-        """Since the start. ``by_cause`` and ``open_tokens`` together are all that was ever sent."""
+        """Since the start. Counts and ``open_tokens`` together are all that was ever opened."""
         still_open = [*self._running.values(), *self._owed.values()]
         return FleetTotals(
             self._attempts[False],
@@ -192,7 +195,7 @@ class FleetLedger:
             sum(one.prompt_tokens for one in still_open),
             self._late,
             self._repeated,
-            self._unfit,
+            self._corrected_tokens,
             self._gaps,
         )
 
@@ -215,14 +218,11 @@ class FleetLedger:
         """The attempts that were booked last, newest first."""
         return islice(reversed(self._kept.values()), count)
 
-    def _settle(self, replica: str, record: Settled) -> None:
+    def _settle(self, record: Settled) -> None:
         name = record.attempt
         one = self._running.get(name) or self._owed.get(name) or self._lost.get(name)
         if one is None or one.record is not None:
             self._repeated += 1
-        elif (one.replica, one.prompt_tokens) != (replica, record.prompt_tokens):
-            self._unfit += 1
-            logger.error("%s tells of %s what does not fit what was sent", replica, name)
         elif name in self._running:
             one.record = record
         elif name in self._owed:
@@ -244,7 +244,10 @@ class FleetLedger:
 
     def _book(self, one: _Attempt, record: Settled) -> None:
         spans = scattered(record.spans, one.elsewhere)
-        joined = Joined(one.id, one.request, one.replica, one.prompt_tokens, spans, one.superseded)
+        joined = Joined(
+            one.id, one.request, one.replica, record.prompt_tokens, spans, one.superseded
+        )
+        self._corrected_tokens += record.prompt_tokens - one.prompt_tokens
         self._attempts[one.superseded] += 1
         by_cause: Counter[str] = Counter()
         for span in spans:

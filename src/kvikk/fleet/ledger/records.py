@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvikk.cache.ledger.records import Cause, Rates, rates
-from kvikk.wire.ledger import LedgerSpan
+from kvikk.wire.ledger import LedgerSpan, RequestLedger
 
 # Causes that only a fleet has, beside ``cache.ledger.records.Cause``.
 LOST = "lost"  # the replica stopped before it could tell
@@ -35,6 +35,11 @@ class Settled:
         starts = [*(span.start for span in self.spans), self.prompt_tokens]
         assert stops == starts, f"spans that do not tile {self.prompt_tokens} tokens: {self.spans}"
         assert all(span.num_tokens > 0 for span in self.spans), f"an empty span: {self.spans}"
+
+    @classmethod
+    def of(cls, attempt: str, ledger: RequestLedger) -> "Settled":
+        """An attempt that an engine admitted: all of its ledger, whether it got to its end."""
+        return cls(attempt, ledger.prompt_tokens, ledger.spans)
 
     @classmethod
     def whole(cls, attempt: str, prompt_tokens: int, cause: str) -> "Settled":
@@ -129,8 +134,9 @@ class FleetTotals:
 
     A request counts once, by its last attempt; ``superseded_by_cause`` has the ones before.
     ``open_tokens`` are of ``open_attempts`` that run, or whose record has not come yet. Of records,
-    ``late`` ones came for what was booked as lost; ``repeated`` and ``unfit`` ones (of another
-    length than was sent) count for nothing; ``gaps`` were seen in their numbers.
+    ``late`` ones came for what was booked as lost, ``repeated`` ones count for nothing, and
+    ``gaps`` were seen in their numbers. Replicas counted ``corrected_tokens`` more (or fewer) than
+    the ingress had, which may only guess where it has no tokeniser.
     """
 
     requests: int = 0
@@ -141,7 +147,7 @@ class FleetTotals:
     open_tokens: int = 0
     late: int = 0
     repeated: int = 0
-    unfit: int = 0
+    corrected_tokens: int = 0
     gaps: int = 0
 
     @property
@@ -165,7 +171,7 @@ class FleetTotals:
             self.open_tokens + other.open_tokens,
             self.late + other.late,
             self.repeated + other.repeated,
-            self.unfit + other.unfit,
+            self.corrected_tokens + other.corrected_tokens,
             self.gaps + other.gaps,
         )
 
