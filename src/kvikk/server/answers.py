@@ -89,6 +89,7 @@ class Answer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as it is made; abort the request if the client goes or the task ends."""
+        scope["state"]["request_id"] = self._request_id
         watcher = asyncio.create_task(self._watch(receive))
         finished = False
         try:

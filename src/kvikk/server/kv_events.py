@@ -41,6 +41,7 @@ _WAKE = "inproc://kvikk-kv-events"
 class KvEventPublisher:
     """Publishes at ``endpoint`` and answers at ``replay`` what was sent from a number on.
 
+    ``*`` in the place of a port takes any free one; the two are then where it turned out to be.
     Raises ModelError if an address cannot be had.
     """
 
@@ -49,6 +50,8 @@ class KvEventPublisher:
         self._context = zmq.Context()
         self._publish = self._bind(zmq.PUB, endpoint)
         self._replay = None if replay is None else self._bind(zmq.ROUTER, replay)
+        self.endpoint = _address(self._publish)
+        self.replay_endpoint = None if self._replay is None else _address(self._replay)
         # The engine's end and ours of a line that only says "there is something".
         self._woken = self._bind(zmq.PULL, _WAKE)
         self._waker = self._context.socket(zmq.PUSH)
@@ -151,3 +154,7 @@ class KvEventPublisher:
             self._context.destroy(linger=0)
             raise ModelError(f"KV events cannot be published at {endpoint}: {error}") from None
         return socket
+
+
+def _address(socket: "zmq.Socket[bytes]") -> str:
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)
