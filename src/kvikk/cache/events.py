@@ -29,14 +29,15 @@ class BlockStored:
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """These keys left the group's index, deepest first: to make room for ``sequence_id``, or (-1)
-    because their conversation went to sleep.
+    """These keys left the group's index, deepest first: to make room for ``sequence_id``; since a
+    group that keeps all tokens has just lost them, which makes them useless here; or (-1) because
+    their conversation went to sleep.
     """
 
     keys: tuple[bytes, ...]
     group: int
     sequence_id: int
-    reason: Literal["room", "sleep"] = "room"
+    reason: Literal["room", "useless", "sleep"] = "room"
 
 
 @dataclass(frozen=True, slots=True)

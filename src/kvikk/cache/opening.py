@@ -182,6 +182,7 @@ class CacheOpening(CacheKeeping):
         """
         taken: list[list[int]] = [[] for _ in self._pools]
         removed: list[list[bytes]] = [[] for _ in self._pools]
+        useless: list[list[bytes]] = [[] for _ in self._pools]
         for group in sorted(range(len(taken)), key=lambda group: self._reach[group] is not None):
             taken[group], evicted = self._pools[group].take(counts[group], owner)
             for key, block in evicted:
@@ -190,10 +191,10 @@ class CacheOpening(CacheKeeping):
                     for other, pool in enumerate(self._pools):
                         dropped = None if other == group else pool.drop(key)
                         if dropped is not None:
-                            self._evict(other, key, dropped, removed)
-        self._unsent += [
-            BlockRemoved(tuple(keys), group, sequence_id)
-            for group, keys in enumerate(removed)
-            if keys
-        ]
+                            self._evict(other, key, dropped, useless)
+        for group, (for_room, with_it) in enumerate(zip(removed, useless, strict=True)):
+            if for_room:
+                self._unsent.append(BlockRemoved(tuple(for_room), group, sequence_id))
+            if with_it:
+                self._unsent.append(BlockRemoved(tuple(with_it), group, sequence_id, "useless"))
         return taken

@@ -49,7 +49,11 @@ class Books:
         self.accounts = Accounts()
         self.log: AccountLog | None = None
         self.on_event: EventListener | None = None
-        self._accountant = Accountant(plan.block_size, len(plan.groups), memory_bytes=memory_bytes)
+        self._accountant = Accountant(
+            plan.block_size,
+            [group.window_tokens for group in plan.groups],
+            memory_bytes=memory_bytes,
+        )
         self._plan = plan
         self._model_digest = model_digest
         self._numerics = numerics

@@ -45,6 +45,8 @@ class History:
         now = set.intersection(*indices)
         for name in self.resident - now:
             self.lost[name] = because
+        if because is Cause.EXPIRED:  # a reset takes what evictions have left
+            self.lost.update(dict.fromkeys(self.announced - set.union(*indices), because))
         if sequence is not None:
             for _, tokens in set.union(*indices) - self.announced:
                 self.seen[sequence].blocks.add(len(tokens) // self.size - 1)

@@ -18,9 +18,8 @@ class Cache:
         self, *num_blocks: int, block_size: int = 4, window: int | None = None, **options: int
     ) -> None:
         self.now_s = 0.0
-        self.accountant = Accountant(
-            block_size, len(num_blocks), clock=lambda: self.now_s, **options
-        )
+        windows = [None, *[window] * (len(num_blocks) - 1)]
+        self.accountant = Accountant(block_size, windows, clock=lambda: self.now_s, **options)
         specs = [GroupSpec(num_blocks[0]), *(GroupSpec(n, window) for n in num_blocks[1:])]
         self.manager = CacheManager(specs, block_size, on_event=self.accountant.hear)
         self.size = block_size

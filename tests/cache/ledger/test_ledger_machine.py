@@ -31,7 +31,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize(groups=st.sampled_from(GROUPS), block_size=st.integers(1, 4))
     def begin(self, groups: list[tuple[int, int | None]], block_size: int) -> None:
         self.now_s = 0.0
-        self.accountant = Accountant(block_size, len(groups), clock=lambda: self.now_s)
+        windows = [window for _, window in groups]
+        self.accountant = Accountant(block_size, windows, clock=lambda: self.now_s)
         self.manager = CacheManager(
             [GroupSpec(num_blocks, window) for num_blocks, window in groups],
             block_size,
@@ -89,6 +90,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert span.cause in allowed[position], (position, allowed[position], ledger.spans)
         self.check_own_spans(ledger.spans, ledger.own_spans, number, prompt, root)
         self.check_details(ledger.spans, prompt, number)
+        self.check_groups(ledger.spans, chain.keys)
         self.history.seen[number] = Seen(root, prompt, set())
         self.live[number] = (root, prompt, chain)
         self.promised[number] = set(match.keys[match.num_tokens // size :])
@@ -118,6 +120,26 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert list(detail.seen_value) == there[at : at + len(detail.seen_value)]
             elif span.cause is Cause.IN_FLIGHT:
                 assert detail.sequence in self.live
+
+    def check_groups(self, spans, keys) -> None:
+        """What was evicted is not in the group that is named, and in all that matter more."""
+        size, pools = self.manager.block_size, self.manager._pools
+        for span in spans:
+            group = span.detail.group
+            if span.cause is not Cause.EVICTED or group is None:
+                continue
+            for key in keys[span.start // size : span.stop // size]:
+                full = [
+                    key in pool.index
+                    for pool, spec in zip(pools, self.manager.groups, strict=True)
+                    if spec.window_tokens is None
+                ]
+                if all(key in pool.index for pool in pools):
+                    continue  # useless without one before it
+                if self.manager.groups[group].window_tokens is None:
+                    assert not all(full)
+                else:
+                    assert all(full)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), answer=st.lists(st.integers(1, 3), max_size=3))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger import contents as block_contents
+from kvikk.cache.ledger.block_causes import BlockCause, as_alone, asked_of_windows, told_together
 from kvikk.cache.ledger.contents import Contents, fingerprints, seed_of
 from kvikk.cache.ledger.moved import RecentTokens, RunFinder
 from kvikk.cache.ledger.recent import RecentTable, bytes_per_row
@@ -36,6 +37,7 @@ from kvikk.cache.ledger.records import (
 )
 from kvikk.cache.ledger.residents import Residents, sortable
 from kvikk.cache.ledger.roots import Root
+from kvikk.cache.prefix import reach_blocks
 
 DEFAULT_MEMORY_BYTES = 96 * 2**20
 
@@ -74,14 +76,15 @@ class _Open:
 class Accountant:
     """Ledgers for the sequences of one cache manager; owned by the same thread.
 
-    ``hear`` is the manager's ``on_event``. Every sequence is opened with ``open`` or ``follow``
-    before it publishes its first block, and closed with ``close``.
+    ``windows`` are the groups', None where a group keeps all tokens. ``hear`` is the manager's
+    ``on_event``. Every sequence is opened with ``open`` or ``follow`` before it publishes its first
+    block, and closed with ``close``.
     """
 
     def __init__(
         self,
         block_size: int,
-        num_groups: int,
+        windows: Sequence[int | None],
         *,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         clock: Callable[[], float] = time.monotonic,
@@ -92,9 +95,10 @@ class Accountant:
         self._gone = RecentTable(share // bytes_per_row(_GONE), _GONE)
         self._contents = Contents(block_size, share // block_contents.BYTES_PER_BLOCK)
         self._ended = RecentTokens(share)
-        self._residents = Residents(num_groups)
+        self._reaches = [reach_blocks(window, block_size) for window in windows]
+        self._residents = Residents(len(windows))
         self._open: dict[int, _Open] = {}
-        self._removals = [0] * num_groups
+        self._removals = [0] * len(windows)  # for room
 
     def hear(self, event: Event) -> None:
         """Follow a change of the prefix index."""
@@ -136,7 +140,7 @@ class Accountant:
         blocks = self._block_causes(missed, known, computing, origins)
         spans = self._spans(missed, start, blocks, known)
         all_spans = tuple(joined((*front, *spans, tail)))
-        own_blocks = [_as_alone(cause) for cause in blocks]
+        own_blocks = [as_alone(cause) for cause in blocks]
         if own_blocks == blocks:
             return Ledger(num_prompt_tokens, all_spans)
         own = self._spans(missed, start, own_blocks, known)
@@ -167,7 +171,7 @@ class Accountant:
         for index, key in enumerate(event.keys):
             tokens = sortable(blocks[index])
             if self._residents.store(
-                key, parent, tokens, bare_keys[index], root, event.sequence_id
+                key, event.group, parent, tokens, bare_keys[index], root, event.sequence_id
             ):
                 unknown.append(index)
             parent = key
@@ -179,16 +183,37 @@ class Accountant:
         )
 
     def _removed(self, event: BlockRemoved) -> None:
-        went = [key for key in event.keys if self._residents.remove(key)]
-        dropped_by = _SLEEP if event.reason == "sleep" else _NOTHING
-        self._remember(went, event.sequence_id, event.group, dropped_by)
-        self._removals[event.group] += len(event.keys)
+        """Remember what was lost, for the group that lost it.
 
-    def _remember(self, keys: list[bytes], sequence: int, group: int, dropped_by: int) -> None:
+        A group that keeps all tokens always has the last word: without its block, nothing behind
+        can be hit, whatever windows have.
+        """
+        decides = self._reaches[event.group] is None
+        lost: list[bytes] = []
+        places: list[int] = []
+        for place, key in enumerate(event.keys):
+            was_resident = self._residents.remove(key, event.group)
+            if event.reason != "useless" and (was_resident or decides):
+                lost.append(key)
+                places.append(place)
+        dropped_by = _SLEEP if event.reason == "sleep" else _NOTHING
+        self._remember(lost, event.sequence_id, event.group, dropped_by, places)
+        if event.reason == "room":
+            self._removals[event.group] += len(event.keys)
+
+    def _remember(
+        self,
+        keys: list[bytes],
+        sequence: int,
+        group: int,
+        dropped_by: int,
+        places: Sequence[int] = (),
+    ) -> None:
+        """``places`` are those among the group's removals, from now on; none where nobody asks."""
         if keys:
             rows = np.zeros(len(keys), _GONE)
             rows["at_s"], rows["sequence"], rows["group"] = self._clock(), sequence, group
-            rows["ordinal"] = self._removals[group] + np.arange(len(keys))
+            rows["ordinal"] = self._removals[group] + np.array(places or [0])
             rows["dropped_by"] = dropped_by
             self._gone.add(fingerprints(keys), rows)
 
@@ -226,7 +251,7 @@ class Accountant:
         known: _Open,
         computing: Callable[[bytes], int | None],
         origins: Origins,
-    ) -> list["_BlockCause | None"]:
+    ) -> list[BlockCause | None]:
         """Of each missed block why it is not here, where its key says so."""
         first, end = missed.start // self.block_size, missed.stop // self.block_size
         keys = missed.keys[first:end]
@@ -235,16 +260,16 @@ class Accountant:
         was_here, gone = self._gone.find(fingerprints(keys))
         several_roots = self._residents.have_other_roots(known.root)
         bare_keys = known.bare_keys(missed.stop)[first:end] if several_roots else ()
-        causes: list[_BlockCause | None] = []
+        causes: list[BlockCause | None] = []
         for index, key in enumerate(keys):
             owner = computing(key)
             if owner is not None:
-                causes.append(_BlockCause(Cause.IN_FLIGHT, Detail(sequence=owner)))
+                causes.append(BlockCause(Cause.IN_FLIGHT, Detail(sequence=owner)))
             elif first + index in origins.passed_over:
                 # A faster tier, or more memory here, would have served it.
                 known_end = self._went(gone[index]).detail if was_here[index] else NOTHING
                 detail = replace(known_end, part=None, tier=origins.passed_tier)
-                causes.append(_BlockCause(Cause.EVICTED, detail))
+                causes.append(BlockCause(Cause.EVICTED, detail))
             elif key in self._residents:
                 # Useless without one in front of it that a group lacks: lost for that one's reason.
                 causes.append(causes[-1] if causes else None)
@@ -254,32 +279,32 @@ class Accountant:
                 causes.append(self._under_other_roots(bare_keys[index], known.root))
             else:
                 causes.append(None)
-        return list(_told_together(causes))
+        return list(told_together(asked_of_windows(causes, self._reaches)))
 
-    def _went(self, row: np.void) -> "_BlockCause":
+    def _went(self, row: np.void) -> BlockCause:
         group = int(row["group"])
         # Rounded, so that blocks that went together are told of together.
         seconds_ago = round(self._clock() - float(row["at_s"]), 1)
         if row["dropped_by"]:
             part = _DROPPED_BY[row["dropped_by"]]
-            return _BlockCause(Cause.EXPIRED, Detail(seconds_ago=seconds_ago, part=part))
+            return BlockCause(Cause.EXPIRED, Detail(seconds_ago=seconds_ago, part=part))
         detail = Detail(
             sequence=int(row["sequence"]),
             seconds_ago=seconds_ago,
             more_blocks=self._removals[group] - int(row["ordinal"]),
             group=group,
         )
-        return _BlockCause(Cause.EVICTED, detail)
+        return BlockCause(Cause.EVICTED, detail)
 
-    def _under_other_roots(self, bare_key: bytes, mine: Root) -> "_BlockCause | None":
+    def _under_other_roots(self, bare_key: bytes, mine: Root) -> BlockCause | None:
         others = [root for root in self._residents.roots(bare_key) if root.key != mine.key]
         for other in others:
             if other.salt == mine.salt:
-                return _BlockCause(Cause.CHANGED, Detail(part=", ".join(mine.differs_in(other))))
-        return _BlockCause(Cause.ISOLATED, NOTHING) if others else None
+                return BlockCause(Cause.CHANGED, Detail(part=", ".join(mine.differs_in(other))))
+        return BlockCause(Cause.ISOLATED, NOTHING) if others else None
 
     def _spans(
-        self, missed: "_Missed", start: int, causes: list["_BlockCause | None"], known: _Open
+        self, missed: "_Missed", start: int, causes: list[BlockCause | None], known: _Open
     ) -> Iterator[Span]:
         """The missed blocks from position ``start`` on: known causes, and the rest moved or new."""
         size = self.block_size
@@ -341,36 +366,3 @@ class _Missed:
     keys: Sequence[bytes]
     start: int
     stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class _BlockCause:
-    cause: Cause
-    detail: Detail
-
-
-def _told_together(causes: list[_BlockCause | None]) -> Iterator[_BlockCause | None]:
-    """Evicted neighbours that went for the same sequence tell what would have kept them all."""
-    for like, group in groupby(causes, _without_more_blocks):
-        together = list(group)
-        if like is not None and like.cause is Cause.EVICTED:
-            most = max(cause.detail.more_blocks or 0 for cause in together if cause is not None)
-            told = _BlockCause(like.cause, replace(like.detail, more_blocks=most or None))
-            yield from [told] * len(together)
-        else:
-            yield from together
-
-
-def _without_more_blocks(cause: _BlockCause | None) -> _BlockCause | None:
-    if cause is None or cause.detail.more_blocks is None:
-        return cause
-    return _BlockCause(cause.cause, replace(cause.detail, more_blocks=None))
-
-
-def _as_alone(cause: _BlockCause | None) -> _BlockCause | None:
-    """What the tenant may know: nothing that another's prompts could change."""
-    if cause is None or cause.cause is Cause.ISOLATED:
-        return None
-    if cause.cause is Cause.EVICTED:
-        return _BlockCause(Cause.EVICTED, NOTHING)
-    return cause

@@ -25,14 +25,14 @@ class _Resident:
     bare_key: bytes
     root: Root
     sequence: int
-    num_groups: int  # how many groups have it
+    groups: int  # which groups have it, a bit each
 
 
 class Residents:
     """Follows the index of every group; a block is resident while all of them have it."""
 
     def __init__(self, num_groups: int) -> None:
-        self._num_groups = num_groups
+        self._all_groups = (1 << num_groups) - 1
         self._blocks: dict[bytes, _Resident] = {}
         self._children: dict[bytes, list[bytes]] = {}  # tokens of a parent's children, sorted
         self._sequences: dict[tuple[bytes, bytes], int] = {}  # by parent and tokens
@@ -41,10 +41,17 @@ class Residents:
 
     def __contains__(self, key: bytes) -> bool:
         block = self._blocks.get(key)
-        return block is not None and block.num_groups == self._num_groups
+        return block is not None and block.groups == self._all_groups
 
     def store(
-        self, key: bytes, parent: bytes, tokens: bytes, bare_key: bytes, root: Root, sequence: int
+        self,
+        key: bytes,
+        group: int,
+        parent: bytes,
+        tokens: bytes,
+        bare_key: bytes,
+        root: Root,
+        sequence: int,
     ) -> bool:
         """One more group has this block; whether it is the first one."""
         block = self._blocks.get(key)
@@ -52,8 +59,8 @@ class Residents:
         if block is None:
             block = _Resident(parent, tokens, bare_key, root, sequence, 0)
             self._blocks[key] = block
-        block.num_groups += 1
-        if block.num_groups == self._num_groups:
+        block.groups |= 1 << group
+        if block.groups == self._all_groups:
             block.sequence = sequence
             insort(self._children.setdefault(parent, []), tokens)
             self._sequences[parent, tokens] = sequence
@@ -61,12 +68,12 @@ class Residents:
             self._num_under[root.key] += 1
         return is_first
 
-    def remove(self, key: bytes) -> bool:
+    def remove(self, key: bytes, group: int) -> bool:
         """One group has it no more; whether it was resident until now."""
         block = self._blocks[key]
-        was_resident = block.num_groups == self._num_groups
-        block.num_groups -= 1
-        if block.num_groups == 0:
+        was_resident = block.groups == self._all_groups
+        block.groups &= ~(1 << group)
+        if not block.groups:
             del self._blocks[key]
         if was_resident:
             children = self._children[block.parent]
@@ -87,8 +94,8 @@ class Residents:
         return was_resident
 
     def clear(self) -> list[bytes]:
-        """Forget everything; the keys of what was resident."""
-        keys = [key for key in self._blocks if key in self]
+        """Forget everything; the keys of what any group had."""
+        keys = list(self._blocks)
         for table in (self._blocks, self._children, self._sequences, self._roots, self._num_under):
             table.clear()
         return keys
