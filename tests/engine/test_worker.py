@@ -227,7 +227,7 @@ def test_a_job_that_fails_the_engine_leaves_no_other_job_without_an_answer(
     worker.submit(request("a", LONG, 9), clients[0])
     assert gate.entered.wait(PATIENCE_S)
     # A defect: nothing can be added any more.
-    worker._engine._sequences = None  # type: ignore[assignment]
+    worker._engine._requests = None  # type: ignore[assignment]
     worker.submit(request("b", LONG, 9), clients[1])
     looked = worker.call(lambda engine: engine.max_requests)
     worker.submit(request("c", LONG, 9), clients[2])

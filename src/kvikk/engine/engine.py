@@ -1,43 +1,36 @@
 """The engine: requests in, tokens out, one step at a time.
 
-It knows nothing of HTTP, threads or how anything is computed. What changes about a request changes
-here or in the scheduler; ``step`` is the one place where work is done.
+It knows nothing of HTTP, threads or how anything is computed. ``step`` is the one place where work
+is done: what to compute is the scheduler's choice, what becomes of it is ``answering``'s.
 """
 
-import logging
 import time
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvikk.backends.base import Backend, Plan
-from kvikk.backends.sampling import LogitsError
-from kvikk.cache.keys import KeyChain, root_key
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.cache.ledger.records import NO_ORIGINS
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec, ResetResult
-from kvikk.engine.answer_text import AnswerText
+from kvikk.engine.answering import Answering
+from kvikk.engine.arrivals import Arrivals
 from kvikk.engine.batching import BatchBuilder
 from kvikk.engine.books import Books
-from kvikk.engine.chance import choice_seed, draw_seed
-from kvikk.engine.choosing import choose
-from kvikk.engine.logprobs import answer_logprobs, take_prompt_logprobs
+from kvikk.engine.limits import Limits, longest_that_fits
+from kvikk.engine.logprobs import take_prompt_logprobs
 from kvikk.engine.machine_time import MachineTime
-from kvikk.engine.requests import FinishReason, Output, Request, TokenLogprob
+from kvikk.engine.open_requests import OpenRequests
+from kvikk.engine.requests import Output, Request
 from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
-from kvikk.engine.sessions import WAKE_ROUTE, Sessions
+from kvikk.engine.sessions import Sessions
 from kvikk.engine.speculation import Speculation
 from kvikk.engine.stats import GroupStats, Stats
 from kvikk.engine.step import Step
 from kvikk.engine.tiering import NO_TIERS, Tiering, TieringStats
 from kvikk.errors import BusyError, RequestError
 from kvikk.text.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 # With nothing to do but to wait for a tier, new requests are looked for this often.
 _TIER_WAIT_S = 0.005
@@ -109,13 +102,23 @@ class Engine:
             tiering.attach(self.cache)
         self.tokenizer = tokenizer
         self.max_requests = max_running + max_queue
-        self.max_context_tokens = self._longest_that_fits(plan.max_context_tokens, step_tokens)
+        self.max_context_tokens = longest_that_fits(
+            self.cache, plan.max_context_tokens, step_tokens
+        )
+        self._limits = Limits(
+            self.max_context_tokens, vocabulary_size, max_running, has_text=tokenizer is not None
+        )
+        self._arrivals = Arrivals(
+            plan,
+            model_digest=model_digest,
+            numerics=backend.numerics,
+            tokenizer=tokenizer,
+            max_context_tokens=self.max_context_tokens,
+            names_blocks=self.cache.prefix_caching,
+        )
         self._use_cache = use_cache
         self._backend = backend
         self._plan = plan
-        self._model_digest = model_digest
-        self._vocabulary_size = vocabulary_size
-        self._end_token_ids = frozenset() if tokenizer is None else tokenizer.eos_token_ids
         # Without a cache a guess would have to be computed with everything before it.
         self._speculation = speculation if use_cache else None
         self._scheduler = Scheduler(
@@ -128,15 +131,26 @@ class Engine:
             tiering=tiering,
         )
         self._batches = BatchBuilder(plan, self.cache)
-        self._max_running = max_running
         self._machine_time = MachineTime()
         self.sessions = Sessions(plan.block_size)
-        self._sequences: dict[str, list[Sequence]] = {}  # of each request those that have not ended
-        self._num_sequences = 0
-        self._outputs: list[Output] = []  # of requests that ended between two steps
-        self._arrivals = 0
+        self._requests = OpenRequests(
+            self._scheduler,
+            books=self.books,
+            tiering=tiering,
+            sessions=self.sessions,
+            block_size=plan.block_size,
+        )
         self._totals: Counter[str] = Counter()
-        self._finished: Counter[str] = Counter()
+        self._answering = Answering(
+            backend,
+            self.cache,
+            self._scheduler,
+            self._requests,
+            self._arrivals,
+            self.books,
+            self._totals,
+        )
+        self._outputs: list[Output] = []  # of requests that ended between two steps
 
     @property
     def use_cache(self) -> bool:
@@ -170,97 +184,35 @@ class Engine:
     def has_work(self) -> bool:
         """Whether ``step`` has anything to do or to tell."""
         loading = self.tiering is not None and self.tiering.is_loading
-        return bool(self._sequences or self._outputs or loading)
+        return bool(self._requests or self._outputs or loading)
 
     def check(self, request: Request) -> None:
         """Raise RequestError if the request can never be served. Looks at nothing that changes."""
-        num_tokens = len(request.prompt_token_ids)
-        if num_tokens == 0:
-            raise RequestError("the prompt is empty; at least one token is needed", "prompt")
-        if num_tokens >= self.max_context_tokens:
-            raise RequestError(
-                f"the prompt has {num_tokens} tokens; with at least one for the answer the limit "
-                f"is {self.max_context_tokens} (the context, or what the KV memory holds if less)",
-                "prompt",
-            )
-        lowest, highest = min(request.prompt_token_ids), max(request.prompt_token_ids)
-        if lowest < 0 or highest >= self._vocabulary_size:
-            raise RequestError(
-                f"the prompt holds token id {lowest if lowest < 0 else highest}; ids are 0 to "
-                f"{self._vocabulary_size - 1}",
-                "prompt",
-            )
-        if request.generation.choices > self._max_running:
-            raise RequestError(
-                f"n is {request.generation.choices}; this engine runs {self._max_running} answers "
-                "at once",
-                "n",
-            )
-        for token_id, _ in request.generation.logit_bias:
-            if not 0 <= token_id < self._vocabulary_size:
-                raise RequestError(
-                    f"logit_bias names token id {token_id}; ids are 0 to "
-                    f"{self._vocabulary_size - 1}",
-                    "logit_bias",
-                )
-        if request.generation.stop and self.tokenizer is None:
-            raise RequestError("stop strings need a tokenizer, and this engine has none", "stop")
+        self._limits.check(request)
 
     def add(self, request: Request, arrived_s: float | None = None) -> None:
         """Queue a request. Raises RequestError if it can never be served, BusyError if not now."""
         self.check(request)
-        if request.id in self._sequences:
+        if request.id in self._requests:
             raise RequestError(f"a request {request.id!r} is already running", "id")
-        if len(self._sequences) >= self.max_requests:
+        if len(self._requests) >= self.max_requests:
             raise BusyError(
-                f"{len(self._sequences)} requests are running or waiting, which is the limit; "
+                f"{len(self._requests)} requests are running or waiting, which is the limit; "
                 "try again soon"
             )
-        seed = request.generation.seed
-        sequence = self._sequence(
-            request,
-            choice=0,
-            seed=draw_seed() if seed is None else seed,
-            arrived_s=time.monotonic() if arrived_s is None else arrived_s,
-        )
-        self._sequences[request.id] = [sequence]
+        sequence = self._arrivals.first(request, arrived_s)
+        self._requests.add(sequence)
         self._scheduler.add(sequence)
-
-    def _sequence(self, request: Request, *, choice: int, seed: int, arrived_s: float) -> Sequence:
-        """One answer to be, as the latest arrival."""
-        generation = request.generation
-        room = self.max_context_tokens - len(request.prompt_token_ids)
-        answer_tokens = room if generation.max_tokens is None else min(generation.max_tokens, room)
-        # A grammar says itself when an answer is complete, and has nothing to say after that.
-        ignore_eos = generation.ignore_eos and generation.grammar is None
-        model_ends = frozenset() if ignore_eos else self._end_token_ids
-        sequence = Sequence(
-            self._arrivals,
-            request,
-            max_tokens=len(request.prompt_token_ids) + answer_tokens,
-            seed=seed,
-            end_token_ids=model_ends.union(generation.stop_token_ids),
-            keys=self._key_chain(request.salt),
-            text=None if self.tokenizer is None else AnswerText(self.tokenizer, generation),
-            arrived_s=arrived_s,
-            choice=choice,
-        )
-        self._arrivals += 1
-        self._num_sequences += 1
-        return sequence
 
     def abort(self, request_id: str) -> bool:
         """End a request now; its last output comes with the next step. False if there is none."""
-        sequences = self._sequences.get(request_id)
-        if sequences is None:
-            return False
-        self._outputs += [self._finish(sequence, "abort") for sequence in sequences.copy()]
-        return True
+        sequences = self._requests.of(request_id)
+        self._outputs += [self._requests.finish(sequence, "abort") for sequence in sequences]
+        return bool(sequences)
 
     def find(self, request_id: str) -> Sequence | None:
         """The first answer of a request that has not ended yet; not to be changed."""
-        sequences = self._sequences.get(request_id)
-        return None if sequences is None else sequences[0]
+        return next(iter(self._requests.of(request_id)), None)
 
     def step(self) -> list[Output]:
         """Compute one batch and return what it brought, at most one output an answer.
@@ -269,7 +221,7 @@ class Engine:
         """
         outputs, self._outputs = self._outputs, []
         step = self._scheduler.schedule()
-        assert self._scheduler.num_sequences == self._num_sequences, "a request is lost"
+        assert self._scheduler.num_sequences == self._requests.num_sequences, "a request is lost"
         self._count(step)
         if self.tiering is not None:
             self.tiering.flush()
@@ -283,20 +235,24 @@ class Engine:
         try:
             logits = self._backend.forward(batch)
         except Exception as error:
-            return outputs + self._fail(list(step.chunks), error)
+            return outputs + self._requests.fail(list(step.chunks), error)
         self._machine_time.share(step.chunks)
         if any(not sequence.has_told_prompt for sequence in step.chunks):
             logits = take_prompt_logprobs(self._backend, step.chunks, logits)
         answering = []
         for sequence, count in step.chunks.items():
             if count < sequence.remaining:
-                self._set_computed(sequence, sequence.num_computed + count)
+                self._answering.set_computed(sequence, sequence.num_computed + count)
             else:
                 answering.append(sequence)
         if any(sequence.num_forks for sequence in answering):
-            answering, logits = self._fork(answering, logits)
+            answering, logits = self._answering.fork(answering, logits)
         if answering:
-            outputs += self._answer(answering, logits)
+            outputs += self._answering.answer(answering, logits)
+            if not self._use_cache:
+                for sequence in answering:
+                    if sequence.is_running:
+                        self._scheduler.preempt(sequence)
             if self._speculation is not None and len(logits) == len(batch.token_ids):
                 self._speculation.observe(len(logits), time.perf_counter() - started_s)
         if self.tiering is not None:
@@ -336,64 +292,6 @@ class Engine:
         self._totals["copied_blocks"] += len(step.copies)
         self._totals["computed_tokens"] += sum(step.chunks.values())
 
-    def _fork(
-        self, sequences: list[Sequence], logits: NDArray[np.float32]
-    ) -> tuple[list[Sequence], NDArray[np.float32]]:
-        """The sequences, and behind each whose prompt is computed the others that it becomes.
-
-        They choose their first tokens from the same logits. What finds no row to run in waits.
-        """
-        forked: list[Sequence] = []
-        rows: list[int] = []
-        row = 0
-        for parent in sequences:
-            own_rows = range(row, row + 1 + len(parent.draft))
-            forked.append(parent)
-            rows += own_rows
-            row = own_rows.stop
-            if parent.num_forks:
-                self._set_computed(parent, parent.num_prompt_tokens)
-            for choice in range(1, 1 + parent.num_forks):
-                child = self._child(parent, choice)
-                self._scheduler.fork(parent, child)
-                if child.is_running:
-                    forked.append(child)
-                    rows.append(own_rows.start)
-            parent.num_forks = 0
-        return forked, logits[rows]
-
-    def _child(self, parent: Sequence, choice: int) -> Sequence:
-        """One more answer to the prompt of ``parent``, which is counted and accounted for once."""
-        child = self._sequence(
-            parent.request,
-            choice=choice,
-            seed=choice_seed(parent.seed, choice),
-            arrived_s=parent.timings.arrived_s,
-        )
-        child.timings = parent.timings
-        child.cached_tokens = parent.cached_tokens
-        self._sequences[parent.request.id].append(child)
-        self._totals["forks"] += 1
-        if self.books is not None:
-            self.books.fork(child.request, child.number, child.token_ids)
-        return child
-
-    def _answer(self, sequences: list[Sequence], logits: NDArray[np.float32]) -> list[Output]:
-        """Choose and accept each sequence's next tokens; unusable logits end only their own."""
-        try:
-            next_tokens = choose(self._backend, sequences, logits)
-            logprobs = answer_logprobs(self._backend, sequences, next_tokens, logits)
-        except Exception as error:
-            return self._fail(sequences, error)
-        now_s = time.monotonic()
-        outputs = []
-        for row, (sequence, token_ids) in enumerate(zip(sequences, next_tokens, strict=True)):
-            if token_ids:
-                outputs.append(self._accept(sequence, token_ids, logprobs[row], now_s))
-            else:
-                outputs += self._fail([sequence], LogitsError((row,)))
-        return outputs
-
     def reset_cache(self) -> ResetResult:
         """Forget everything computed so far; says what still holds blocks."""
         self._scheduler.end_waits()
@@ -420,7 +318,7 @@ class Engine:
             waiting_requests=self._scheduler.num_waiting,
             block_size=self._plan.block_size,
             groups=groups,
-            finished_requests=dict(self._finished),
+            finished_requests=dict(self._requests.num_finished),
             tiering=self.tiering_stats(),
             **self._totals,
         )
@@ -433,151 +331,3 @@ class Engine:
         """Write what is to be kept in tiers, and let go of them; nothing runs any more."""
         if self.tiering is not None:
             self.tiering.close()
-
-    def _set_computed(self, sequence: Sequence, num_tokens: int) -> None:
-        """Tell the cache how far a sequence has come, where that fills a block or all its room."""
-        size = self._plan.block_size
-        fills = num_tokens // size > sequence.num_computed // size
-        sequence.num_computed = num_tokens
-        if fills or num_tokens == sequence.room:
-            keys = sequence.block_keys(num_tokens)
-            self.cache.commit(sequence.number, num_tokens, keys)
-            # A block may be another's now, and the own one given back.
-            sequence.table_changed = True
-
-    def _fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
-        """End these requests; the engine lives on."""
-        logger.error("%d requests end: the backend failed", len(sequences), exc_info=error)
-        reason = f"the backend failed: {type(error).__name__}: {error}"
-        return [self._finish(sequence, "error", error=reason) for sequence in sequences]
-
-    def _accept(
-        self,
-        sequence: Sequence,
-        token_ids: list[int],
-        logprobs: tuple[TokenLogprob, ...],
-        now_s: float,
-    ) -> Output:
-        """Add tokens to their sequence, as far as its end, and end it there.
-
-        The last one's keys and values are not computed yet. Those of a wrong guess lie behind,
-        where the tokens that come in its place will overwrite them.
-        """
-        prompt_logprobs = None
-        if sequence.timings.first_token_s is None:
-            sequence.timings = replace(sequence.timings, first_token_s=now_s)
-            if sequence.prompt_logprobs is not None:
-                prompt_logprobs = tuple(sequence.prompt_logprobs)
-        num_taken = min(len(token_ids), sequence.max_tokens - len(sequence.token_ids))
-        is_last = num_taken == sequence.max_tokens - len(sequence.token_ids)
-        reason: FinishReason | None = "length" if is_last else None
-        num_shown = num_taken
-        for place in range(num_taken):
-            if token_ids[place] in sequence.end_token_ids:
-                num_taken, num_shown, reason = place + 1, place, "stop"
-                break
-        text = ""
-        if sequence.text is not None:
-            text, num_matched = sequence.text.push(token_ids[:num_shown])
-            if num_matched is not None:
-                num_taken, reason = num_matched, "stop"
-        new_ids = tuple(token_ids[:num_taken])
-        sequence.token_ids += new_ids
-        self._totals["generated_tokens"] += num_taken
-        if sequence.draft:
-            self._totals["drafts"] += 1
-            self._totals["drafted_tokens"] += len(sequence.draft)
-            self._totals["accepted_tokens"] += num_taken - 1
-            sequence.draft = []
-        self._set_computed(sequence, len(sequence.token_ids) - 1)
-        output = Output(
-            sequence.request.id,
-            new_ids,
-            text,
-            None,
-            sequence.usage(),
-            sequence.timings,
-            choice=sequence.choice,
-            logprobs=logprobs[:num_taken],
-            prompt_logprobs=prompt_logprobs,
-        )
-        if reason is not None:
-            return self._finish(sequence, reason, output)
-        if not self._use_cache:
-            self._scheduler.preempt(sequence)
-        return output
-
-    def _finish(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        output: Output | None = None,
-        error: str | None = None,
-    ) -> Output:
-        """Give back all that an answer holds; its last output, which ``output`` becomes."""
-        if reason in ("stop", "length"):
-            self._note_use(sequence)
-        self._scheduler.remove(sequence)
-        self._num_sequences -= 1
-        request_id = sequence.request.id
-        others = self._sequences[request_id]
-        others.remove(sequence)
-        if not others:
-            del self._sequences[request_id]
-            self._finished[reason] += 1
-        if self.books is not None and sequence.cached_tokens is not None:
-            self.books.end(sequence.number, sequence.keys)
-        if output is None:
-            output = Output(
-                request_id, (), "", None, sequence.usage(), sequence.timings, choice=sequence.choice
-            )
-        text, stop_string = output.text, None
-        if sequence.text is not None and reason in ("stop", "length"):
-            text += sequence.text.finish()
-            stop_string = sequence.text.stop_string
-        return replace(
-            output,
-            text=text,
-            finish_reason=reason,
-            timings=replace(
-                sequence.timings, finished_s=time.monotonic(), machine_s=sequence.machine_s
-            ),
-            error=error,
-            stop_string=stop_string,
-            ends_request=not others,
-        )
-
-    def _note_use(self, sequence: Sequence) -> None:
-        """An answer is complete: its tiers and its session are told."""
-        request = sequence.request
-        if self.tiering is not None:
-            self.tiering.used(sequence)
-        if request.origin.route == WAKE_ROUTE:
-            self.sessions.woken(request.session, request.origin.tenant)
-        elif sequence.choice == 0:
-            keys = sequence.block_keys(sequence.num_computed)
-            full = sequence.num_computed // self._plan.block_size
-            self.sessions.ended(request, sequence.token_ids, keys[:full])
-
-    def _key_chain(self, salt: bytes) -> KeyChain | None:
-        if not self.cache.prefix_caching:
-            return None
-        root = root_key(
-            model=self._model_digest,
-            block_size=self._plan.block_size,
-            kv_dtype=self._plan.kv_dtype,
-            numerics=self._backend.numerics,
-            salt=salt,
-        )
-        return KeyChain(root, self._plan.block_size)
-
-    def _longest_that_fits(self, context_tokens: int, step_tokens: int) -> int:
-        """The longest sequence that a pool to itself can hold, at most ``context_tokens``."""
-        low, high = 0, context_tokens
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.cache.can_ever_fit(middle, step_tokens):
-                low = middle
-            else:
-                high = middle - 1
-        return low
