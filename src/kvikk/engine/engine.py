@@ -316,6 +316,7 @@ class Engine:
         return Stats(
             running_requests=self._scheduler.num_running,
             waiting_requests=self._scheduler.num_waiting,
+            waiting_tokens=self._scheduler.waiting_tokens,
             block_size=self._plan.block_size,
             groups=groups,
             finished_requests=dict(self._requests.num_finished),

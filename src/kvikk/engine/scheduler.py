@@ -79,6 +79,12 @@ class Scheduler:
         return len(self._queues.waiting)
 
     @property
+    def waiting_tokens(self) -> int:
+        """Tokens that have to be computed before all who are here have their next."""
+        sequences = (*self._queues.waiting, *self._queues.running)
+        return sum(one.remaining for one in sequences if one.remaining > 1 or not one.is_running)
+
+    @property
     def num_running(self) -> int:
         """Sequences that hold blocks."""
         return len(self._queues.running)
@@ -95,9 +101,11 @@ class Scheduler:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Run ``child`` on the blocks of ``parent``, whose known tokens are all computed.
 
-        Where as many run as may, it joins the queue, and finds what is cached like anybody.
+        Where as many run as may, or the blocks that its tenant can have are too few for one more,
+        it joins the queue, and finds what is cached like anybody.
         """
-        if not self._queues.has_free_row:
+        has_room = self._blocks.fits(child, parent.num_computed, parent.room)
+        if not (has_room and self._queues.has_free_row):
             self.add(child)
             return
         self._cache.fork(parent.number, child.number)

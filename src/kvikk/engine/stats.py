@@ -20,6 +20,7 @@ class GroupStats:
 class Stats:
     """State now, and totals since the start, which only grow.
 
+    ``waiting_tokens`` are tokens of prompts, of requests that wait or run, that are not computed.
     ``prefix_query_tokens`` are prompt tokens looked up in the cache and ``prefix_hit_tokens`` those
     found, each request counted once, at its first admission. ``computed_tokens`` are those given to
     the backend, recomputation after a preemption and guesses included. ``drafts`` are the guesses
@@ -30,6 +31,7 @@ class Stats:
 
     running_requests: int = 0
     waiting_requests: int = 0
+    waiting_tokens: int = 0
     block_size: int = 0
     groups: tuple[GroupStats, ...] = ()
     steps: int = 0
