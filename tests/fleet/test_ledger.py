@@ -305,9 +305,9 @@ def test_a_gap_is_noticed_and_only_what_is_missing_comes_again() -> None:
         outbox.began(attempt)
         batches.append(outbox.settled(record(attempt, new=1)))
         books.ended(attempt)
-    for number in (4, 0, 2):
+    for number, gaps in ((0, 0), (2, 1), (4, 2)):
         books.receive(batches[number])
-    assert books.totals().gaps == 1
+        assert books.totals().gaps == gaps
     (receipt,) = books.ask().receipts.values()
     assert receipt == Receipt(1, (3, 5))
     again = outbox.collect(books.ask())
@@ -315,6 +315,32 @@ def test_a_gap_is_noticed_and_only_what_is_missing_comes_again() -> None:
     books.receive(again)
     assert books.totals().requests == 5
     assert books.totals().repeated == 0
+
+
+def test_a_record_that_comes_twice_counts_once_and_leaves_nothing_behind() -> None:
+    books, outbox = FleetLedger(), Outbox("a")
+    attempt = opened(books, "a", 5)
+    batch = outbox.settled(record(attempt, new=5))
+    for _ in range(3):
+        books.receive(batch)  # the ingress has not noticed the end yet
+    books.ended(attempt)
+    books.receive(batch)
+    assert (books.totals().by_cause, books.totals().repeated) == ({"new": 5}, 3)
+    assert list(books.ask().receipts.values()) == [Receipt(1)]
+
+
+def test_what_was_dropped_for_want_of_room_is_lost_and_not_waited_for() -> None:
+    books, outbox = FleetLedger(), Outbox("a", most_records=2)
+    for _ in range(4):
+        attempt = opened(books, "a", 1)
+        outbox.began(attempt)
+        books.ended(attempt)
+        outbox.settled(record(attempt, new=1))
+    assert (len(outbox), outbox.dropped) == (2, 2)
+    exchange(books, outbox)
+    assert books.totals().by_cause == {"new": 2, LOST: 2}
+    assert list(books.ask().receipts.values()) == [Receipt(4)]
+    assert books.totals().gaps == 0
 
 
 def test_a_request_counts_once_and_what_was_tried_in_vain_stands_beside_it() -> None:
