@@ -212,28 +212,42 @@ def test_a_key_moves_while_its_home_cannot_be_used_and_says_why() -> None:
     for one in replicas:
         one.eligible = one.slot == second
     assert decide(policy, asked, replicas).reason == "key_failover"
-    # Its own work behind the others is no reason to leave; more is, and so is a batch of requests.
-    busy = fleet(0, 0, 0, 0)
-    busy[first].waiting_tokens = asked.prompt_tokens
-    busy[first].running_requests = 8
-    assert decide(policy, asked, busy).reason == "key"
-    busy[first].waiting_tokens += 1
-    decision = decide(policy, asked, busy)
-    assert (decision.replica.slot, decision.reason) == (second, "key_load")
-    busy[first].waiting_tokens, busy[first].running_requests = 0, 9
-    assert decide(policy, asked, busy).reason == "key_load"
     # Where all are busy alike it stays.
     assert decide(policy, asked, fleet(*[90_000] * 4)).reason == "key"
 
 
-def test_a_hot_key_does_not_pile_up_on_its_home() -> None:
+@pytest.mark.parametrize(("name", "patience"), [("round_robin", 2000), ("weighted", 100)])
+def test_a_key_leaves_a_home_that_is_too_busy_and_says_so(name: str, patience: int) -> None:
+    asked = keyed(b"the key!", 0, 0, 0, 0)
+    first, second = (one.slot for one in rendezvous(b"the key!", fleet(0, 0, 0, 0))[:2])
+    busy = fleet(0, 0, 0, 0)
+    busy[first].waiting_tokens, busy[first].running_requests = patience, 16
+    assert decide(POLICIES[name], asked, busy).reason == "key"
+    busy[first].waiting_tokens += 1
+    decision = decide(POLICIES[name], asked, busy)
+    assert (decision.replica.slot, decision.reason) == (second, "key_load")
+    busy[first].waiting_tokens, busy[first].running_requests = 0, 17
+    assert decide(POLICIES[name], asked, busy).reason == "key_load"
+
+
+def test_who_knows_what_replicas_hold_finds_a_key_s_blocks_away_from_home() -> None:
+    first, second = (one.slot for one in rendezvous(b"the key!", fleet(0, 0, 0))[:2])
+    hits = [0, 0, 0]
+    hits[second] = 900
+    for name, slot, reason in (("weighted", second, "prefix"), ("least_tokens", first, "key")):
+        decision = decide(POLICIES[name], keyed(b"the key!", *hits), fleet(0, 0, 0))
+        assert (decision.replica.slot, decision.reason) == (slot, reason)
+
+
+@pytest.mark.parametrize(("name", "ahead"), [("weighted", 100), ("random", 2000)])
+def test_a_hot_key_does_not_pile_up_on_its_home(name: str, ahead: int) -> None:
     replicas = fleet(0, 0, 0, 0)
     for turn in range(400):
-        taken = decide(POLICIES["weighted"], keyed(b"the key!", 0, 0, 0, 0, turn=turn), replicas)
+        taken = decide(POLICIES[name], keyed(b"the key!", 0, 0, 0, 0, turn=turn), replicas)
         taken.replica.waiting_tokens += 1000
         taken.replica.running_requests += 1
     work = [one.waiting_tokens for one in replicas]
-    assert max(work) <= 1.25 * (sum(work) / 4) + 1000
+    assert max(work) - min(work) <= ahead + 1000
 
 
 def test_random_and_power_of_two_are_fair() -> None:

@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,22 @@ def test_the_default_waits_less_than_every_other_policy(conversation: Trace) -> 
     means = {row.policy: row.ttft_mean_s for row in found.rows}
     assert set(means) == set(POLICIES)
     assert min(means, key=means.__getitem__) == "weighted"
+
+
+def test_keys_that_say_no_more_than_prompts_do_cost_the_default_little_and_help_the_others(
+    conversation: Trace,
+) -> None:
+    keyed = tuple(
+        replace(one, key=hash(one.blocks[:2]).to_bytes(8, "little", signed=True))
+        for one in conversation.requests
+    )
+    options = StudyOptions((4,), policies=("weighted", "round_robin"))
+    without, given = (
+        {row.policy: row.ttft_mean_s for row in study(one, options).rows}
+        for one in (conversation, Trace(keyed, conversation.block_tokens))
+    )
+    assert given["weighted"] < 1.03 * without["weighted"]
+    assert given["round_robin"] < 0.6 * without["round_robin"]
 
 
 def test_no_policy_reuses_more_than_the_oracles(conversation: Trace) -> None:

@@ -28,7 +28,8 @@ def decide(
     if not eligible:
         raise BusyError(f"no replica of {request.model!r} can take a request now")
     if request.key and len(replicas) > 1:
-        replica, reason = at_home(request, replicas, {one.slot for one in eligible})
+        slots = {one.slot for one in eligible}
+        replica, reason = at_home(request, replicas, slots, policy.looks_at_hits)
     elif len(eligible) == 1:
         replica, reason = eligible[0], "only"
     else:

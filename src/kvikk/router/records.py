@@ -96,6 +96,11 @@ class Policy(Protocol):
         """What it is called on the command line."""
         ...
 
+    @property
+    def looks_at_hits(self) -> bool:
+        """Whether it goes by what replicas hold."""
+        ...
+
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """One of ``replicas``: at least two, all of them eligible."""
         ...

@@ -24,6 +24,7 @@ class ConsistentHash:
 
     name: str = "consistent_hash"
     bound: float = 1.25
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -43,6 +44,7 @@ class Affinity:
     """To the replica that took the session's last request; a new session by load."""
 
     name: str = "affinity"
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""

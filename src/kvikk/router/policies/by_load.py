@@ -13,6 +13,7 @@ class LeastRequests:
     """The fewest requests in flight, which other proxies call least connections."""
 
     name: str = "least_requests"
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -24,6 +25,7 @@ class LeastTokens:
     """The shortest wait: the fewest prompt tokens still to be computed, at the replica's speed."""
 
     name: str = "least_tokens"
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -36,6 +38,7 @@ class PowerOfTwo:
 
     name: str = "power_of_two"
     seed: int = 0
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""

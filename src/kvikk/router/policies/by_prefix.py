@@ -18,6 +18,7 @@ class LongestPrefix:
 
     name: str = "longest_prefix"
     slack: float = 1.0
+    looks_at_hits: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""

@@ -12,6 +12,7 @@ class RoundRobin:
     """One after the other."""
 
     name: str = "round_robin"
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -24,6 +25,7 @@ class RandomChoice:
 
     name: str = "random"
     seed: int = 0
+    looks_at_hits: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kvikk.router.policies.ties import least
 from kvikk.router.records import Choice, ReplicaView, RoutedRequest
 
+POWER = 1.5
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -20,17 +22,13 @@ class Weighted:
     """
 
     name: str = "weighted"
-    power: float = 1.5
+    power: float = POWER
+    looks_at_hits: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
         hits, prompt_tokens = request.hit_tokens, request.prompt_tokens
-        count = len(replicas)
-        mean_wait_s = (
-            sum([one.waiting_tokens / one.prefill_tokens_per_s for one in replicas]) / count
-        )
-        queue = request.requests_per_s / count * mean_wait_s
-        multiplier = 1.0 + math.pow(queue, self.power)
+        multiplier = prefill_weight(request, replicas, self.power)
 
         def cost(one: ReplicaView) -> float:
             missing = prompt_tokens - hits[one.slot]
@@ -38,3 +36,13 @@ class Weighted:
 
         best = least(replicas, request.turn, cost)
         return Choice(best, "prefix" if hits[best.slot] else "load")
+
+
+def prefill_weight(
+    request: RoutedRequest, replicas: Sequence[ReplicaView], power: float = POWER
+) -> float:
+    """What a second of prefill costs, in seconds of the request's own wait: m in ``Weighted``."""
+    count = len(replicas)
+    mean_wait_s = sum([one.waiting_tokens / one.prefill_tokens_per_s for one in replicas]) / count
+    queue = request.requests_per_s / count * mean_wait_s
+    return 1.0 + math.pow(queue, power)
