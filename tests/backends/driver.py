@@ -14,10 +14,11 @@ from kvikk.shapes.shape import cache_groups
 
 @dataclass
 class DrivenSequence:
-    """What has been run of one sequence, and its block table in each group."""
+    """What has been run of one sequence, its block table in each group, and its adapter."""
 
     tokens: list[int] = field(default_factory=list)
     block_tables: tuple[list[int], ...] = ()
+    adapter: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Driver:
         for number, blocks in enumerate(self.free):
             random.Random(seed + number).shuffle(blocks)
 
-    def new_sequence(self) -> DrivenSequence:
-        return DrivenSequence(block_tables=tuple([] for _ in self.plan.groups))
+    def new_sequence(self, adapter: int = 0) -> DrivenSequence:
+        return DrivenSequence(block_tables=tuple([] for _ in self.plan.groups), adapter=adapter)
 
     def run(self, pieces: Sequence[Piece]) -> list[NDArray[np.float32]]:
         """One forward pass. Returns each piece's logits, copied, ``[num_logits, vocabulary]``."""
@@ -77,6 +78,7 @@ class Driver:
             logits_rows += range(len(token_ids) - piece.num_logits, len(token_ids))
             piece.sequence.tokens += piece.tokens
             self._allocate(piece.sequence)
+        adapters = np.array([piece.sequence.adapter for piece in pieces], np.int32)
         logits = self.backend.forward(
             Batch(
                 token_ids=np.array(token_ids, np.int32),
@@ -84,6 +86,7 @@ class Driver:
                 sequence_rows=np.array(rows, np.int32),
                 block_tables=self._block_tables([piece.sequence for piece in pieces]),
                 logits_rows=np.array(logits_rows, np.int32),
+                adapters=adapters if adapters.any() else None,
             )
         )
         stops = np.cumsum([piece.num_logits for piece in pieces])
@@ -138,14 +141,14 @@ class Driver:
         return np.concatenate(parts)
 
     def greedy(
-        self, prompts: Sequence[Sequence[int]], num_tokens: int
+        self, prompts: Sequence[Sequence[int]], num_tokens: int, adapters: Sequence[int] = ()
     ) -> tuple[list[list[int]], NDArray[np.float32]]:
         """Continue all prompts together, always with the likeliest token, whatever it is.
 
-        Returns the new tokens of each and the logits they were chosen from, ``[prompts, num_tokens,
-        vocabulary]``.
+        ``adapters`` are the prompts' own; none has one where it is empty. Returns the new tokens of
+        each and the logits they were chosen from, ``[prompts, num_tokens, vocabulary]``.
         """
-        sequences = [self.new_sequence() for _ in prompts]
+        sequences = [self.new_sequence(number) for number in adapters or [0] * len(prompts)]
         logits = np.empty((len(prompts), num_tokens, self.decoder.vocabulary_size), np.float32)
         logits[:, 0] = self.prefill_together(sequences, prompts)
         for step in range(1, num_tokens):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvikk.cache.blocks import BlockCopy
+from kvikk.models.adapter import Adapter
 from kvikk.models.decoder import Decoder
 from kvikk.shapes.shape import CacheGroup
 
@@ -69,6 +70,8 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]  # a group: [S, blocks]
     logits_rows: NDArray[np.int32]  # [R], ascending
     copies: tuple[BlockCopy, ...] = ()
+    adapters: NDArray[np.int32] | None = None  # [S]
+    hidden_rows: NDArray[np.int32] | None = None  # [H], ascending
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,29 @@ class Backend(Protocol):
         """Lay out the weights and allocate the blocks. Once per backend object."""
         ...
 
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        """Lay out an adapter that was read for the loaded decoder, as ``number``, 1 or more.
+
+        Takes memory beyond the plan's. Never while ``forward`` runs, and neither is ``unload``.
+        Raises ModelError where this backend cannot add to a matrix.
+        """
+        ...
+
+    def unload_adapter(self, number: int) -> None:
+        """Forget an adapter that no sequence of a later batch has."""
+        ...
+
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Write the batch's keys and values to their blocks; return logits ``[R, vocabulary]``.
 
         The result is valid until the next call. Releases the interpreter lock while it computes.
+        """
+        ...
+
+    def hidden_states(self) -> NDArray[np.float32]:
+        """What the latest batch's ``hidden_rows`` came to, behind the last norm.
+
+        ``[H, hidden_size]``, valid until the next ``forward``.
         """
         ...
 

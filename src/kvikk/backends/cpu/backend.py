@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kvikk.backends import sampling
 from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, SamplingParameters
+from kvikk.backends.cpu.adapter_tables import AdapterTables
 from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
 from kvikk.backends.cpu.blocks import BlockStore, block_bytes
 from kvikk.backends.cpu.features import process_path
@@ -21,8 +22,10 @@ from kvikk.backends.cpu.layout import WeightLayout
 from kvikk.backends.cpu.step import run_step
 from kvikk.backends.cpu.workspace import Workspace
 from kvikk.backends.logprobs import logprobs
+from kvikk.models.adapter import Adapter
 from kvikk.models.decoder import Decoder
 
+Rows = NDArray[np.int32]
 # One step at a time in a process: the threads spin for each other, and numba's own work queue
 # cannot be entered twice.
 _ONE_STEP = Lock()
@@ -74,9 +77,29 @@ class CpuBackend:
             decoder, weights, plan.kv_dtype, self._path, self._compile_progress
         )
         weights.fill()
-        self._weights = weights.region
+        self._decoder, self._weights = decoder, weights
         self._tables = self._workspace.connect(self._blocks, kernels)
         self._logits = self._workspace.logits()
+        self._adapters: AdapterTables | None = None  # from the first one on
+        self._hidden_states = np.zeros((0, decoder.hidden_size), np.float32)
+
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        """Compile what adapters need, if it is the first; lay out its matrices."""
+        if self._adapters is None:
+            self._adapters = AdapterTables(
+                self._decoder,
+                self._weights,
+                self._plan,
+                self._tables,
+                self._path,
+                self._num_threads,
+            )
+        self._adapters.load(number, adapter)
+
+    def unload_adapter(self, number: int) -> None:
+        """Forget it."""
+        assert self._adapters is not None, "none is loaded"
+        self._adapters.unload(number)
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Run one step. Raises ValueError for a batch that no plan allows, before anything runs."""
@@ -100,6 +123,9 @@ class CpuBackend:
             if not 0 <= copy.group < len(self._blocks):
                 raise ValueError(f"group {copy.group} of a copy is not one of {len(self._blocks)}")
             self._blocks[copy.group].check((copy.source, copy.target))
+        wanted_rows, hidden_rows = logits_rows, batch.hidden_rows
+        if hidden_rows is not None:
+            wanted_rows = _int32s(np.union1d(logits_rows, hidden_rows))
         with _ONE_STEP:
             for group, table in zip(tables.groups, block_tables, strict=True):
                 group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
@@ -113,7 +139,7 @@ class CpuBackend:
                 token_ids,
                 positions,
                 sequences,
-                logits_rows,
+                wanted_rows,
                 min(len(table) for table in block_tables),
                 self._plan.block_size,
                 self._vocabulary_size,
@@ -121,6 +147,12 @@ class CpuBackend:
             )
             if problem != SOUND:
                 raise ValueError(PROBLEMS[problem])
+            if hidden_rows is not None:
+                self._want_hidden(wanted_rows, logits_rows, hidden_rows)
+            if batch.adapters is not None:
+                if self._adapters is None:
+                    raise ValueError("a batch has adapters, and none is loaded")
+                self._adapters.begin(batch)
             for copy in batch.copies:
                 self._blocks[copy.group].copy(copy.source, copy.target)
             run_step(
@@ -133,6 +165,21 @@ class CpuBackend:
                 tables.rotations,
             )
         return logits[: len(logits_rows), : self._vocabulary_size]
+
+    def hidden_states(self) -> NDArray[np.float32]:
+        """The last hidden states that the latest batch wanted, normed."""
+        return self._hidden_states[:, : self._decoder.hidden_size]
+
+    def _want_hidden(self, wanted_rows: Rows, logits_rows: Rows, hidden_rows: Rows) -> None:
+        """Make room for hidden states; say of each wanted row which of them it is, if any."""
+        model = self._tables.model[0]
+        self._hidden_states = np.zeros((len(hidden_rows), int(model["hidden_width"])), np.float32)
+        model["hidden_states"] = self._hidden_states.ctypes.data
+        model["num_logits"] = len(logits_rows)
+        places = self._places = np.full((2, len(wanted_rows)), -1, np.int32)
+        for place, rows in zip(places, (logits_rows, hidden_rows), strict=True):
+            place[np.searchsorted(wanted_rows, rows)] = np.arange(len(rows))
+        model["logits_places"], model["hidden_places"] = (place.ctypes.data for place in places)
 
     def sample(
         self,

@@ -20,7 +20,7 @@ PROBLEMS = (
     "a position is negative or beyond the planned context",
     "a token id is outside of the vocabulary",
     "a block table has no block for a position that is read or written",
-    "rows that want logits must be ascending and inside the batch",
+    "rows that want logits or hidden states must be ascending and inside the batch",
 )
 (
     SOUND,
@@ -29,12 +29,12 @@ PROBLEMS = (
     BAD_RANGE,
     BAD_TOKEN,
     BAD_TABLE,
-    BAD_LOGITS_ROWS,
+    BAD_WANTED_ROWS,
 ) = range(len(PROBLEMS))
 
 
 @inner
-def _check(token_ids, positions, sequences, logits_rows, num_sequences, vocabulary, max_context):
+def _check(token_ids, positions, sequences, wanted_rows, num_sequences, vocabulary, max_context):
     """The first problem with everything but the tables."""
     for token in range(len(positions)):
         before = sequences[token - 1] if token > 0 else np.int32(-1)
@@ -49,10 +49,10 @@ def _check(token_ids, positions, sequences, logits_rows, num_sequences, vocabula
             return BAD_TOKEN
     if sequences[-1] >= num_sequences:
         return BAD_SEQUENCES
-    for index in range(len(logits_rows)):
-        before = logits_rows[index - 1] if index > 0 else np.int32(-1)
-        if logits_rows[index] <= before or logits_rows[index] >= len(positions):
-            return BAD_LOGITS_ROWS
+    for index in range(len(wanted_rows)):
+        before = wanted_rows[index - 1] if index > 0 else np.int32(-1)
+        if wanted_rows[index] <= before or wanted_rows[index] >= len(positions):
+            return BAD_WANTED_ROWS
     return SOUND
 
 
@@ -107,7 +107,7 @@ def prepare(
     token_ids,
     positions,
     sequences,
-    logits_rows,
+    wanted_rows,
     num_sequences,
     block_size,
     vocabulary_size,
@@ -115,23 +115,26 @@ def prepare(
 ):
     """Check a batch and cut it up; returns a problem's number, 0 for none.
 
-    ``groups`` know their tables already. After a problem nothing may be run.
+    ``groups`` know their tables already. After a problem nothing may be run. All wanted rows are
+    taken to want logits, and no sequence to have an adapter; where it is otherwise, the caller says
+    so before the step is run.
     """
     problem = _check(
-        token_ids, positions, sequences, logits_rows, num_sequences, vocabulary_size, max_context
+        token_ids, positions, sequences, wanted_rows, num_sequences, vocabulary_size, max_context
     )
     if problem != SOUND:
         return problem
     model = model_table[0]
     model.num_tokens = len(positions)
-    model.num_logits = len(logits_rows)
+    model.num_wanted = model.num_logits = len(wanted_rows)
+    model.hidden_states = model.adapters = 0
     model.token_ids, model.positions = token_ids.ctypes.data, positions.ctypes.data
-    model.sequences, model.logits_rows = sequences.ctypes.data, logits_rows.ctypes.data
+    model.sequences, model.wanted_rows = sequences.ctypes.data, wanted_rows.ctypes.data
     for index in range(len(groups)):
         group = groups[index]
         if not _tables_are_sound(group, positions, sequences, block_size):
             return BAD_TABLE
-        list_items(model, group, index, positions, sequences, logits_rows, block_size)
+        list_items(model, group, index, positions, sequences, wanted_rows, block_size)
     _list_runs(model, positions, sequences)
     clear_words(model.counters, model.num_counters * 16)
     return SOUND

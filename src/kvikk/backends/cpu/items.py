@@ -46,7 +46,7 @@ def max_parts(max_pieces: int, max_sequences: int) -> int:
 
 
 @inner
-def list_items(model, group, index, positions, sequences, logits_rows, block_size):
+def list_items(model, group, index, positions, sequences, wanted_rows, block_size):
     """List the items of group ``index``, the longest of a sequence first."""
     num_tokens = len(positions)
     members = int64s(group.members, 2 * num_tokens)
@@ -79,8 +79,8 @@ def list_items(model, group, index, positions, sequences, logits_rows, block_siz
             else:
                 _add_item(group, start, 1, sequences[start], first, piece_end, WHOLE, True)
         elif not single:
-            # Of the last layer, only rows that want logits are wanted.
-            wanted = np.searchsorted(logits_rows, start) < np.searchsorted(logits_rows, end)
+            # Of the last layer, only wanted rows are needed.
+            wanted = np.searchsorted(wanted_rows, start) < np.searchsorted(wanted_rows, end)
             _add_item(group, start, end - start, sequences[start], first, piece_end, WHOLE, wanted)
         end = start
 

@@ -60,7 +60,22 @@ GROUP = _record(
 # One rotation: its angles' cosines, then sines, times ``stretch``, for each token of the step.
 ROTATION = _record("inverse_frequencies num_angles rotations", "stretch")
 
-# What a step needs to know of the whole model, and where its buffers are.
+# An adapter: what it adds in phase p are deltas ``starts[p] … starts[p + 1] - 1``. Each is matrices
+# A and B as dense tiles, and where in a row of the phase's results B's tiles are added.
+ADAPTER = _record("starts deltas")
+DELTA = _record("a a_groups a_tiles b b_groups b_tiles outputs output_bytes tile_bytes")
+
+# A layer's gate and up without what their product applies; see ``adapters``. No row tiles where it
+# applies nothing.
+BARE = _record(
+    "multiply weights groups row_tiles chunk dense outputs output_bytes activation counter"
+)
+
+# What a step needs to know of the whole model, and where its buffers are. ``wanted_rows`` are those
+# whose last hidden states are wanted, for logits or for themselves; where any is for itself,
+# ``hidden_states`` is where those go, and two lists of places say for each wanted row which of them
+# it is, and which of the rows with logits; -1 for none. ``adapters`` has an adapter's address a
+# token, where any token has one.
 MODEL = _record(
     "num_layers num_groups num_rotations"
     " hidden_size hidden_width query_width projection_width"
@@ -74,7 +89,9 @@ MODEL = _record(
     " private private_bytes private_integers private_scales private_dense private_row"
     " private_queries private_attention"
     " meeting counters num_counters"
-    " num_tokens num_runs num_logits logits_rows token_ids positions sequences",  # * this line
+    " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
+    " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line
+    " adapters num_logits logits_places hidden_states hidden_places",  # * and this
     "epsilon embedding_scale logit_cap",
 )
 

@@ -11,7 +11,7 @@ are taken from a counter, so that a thread that was interrupted holds nobody up 
 
 A step of one token has nothing to share out in the first kind: every thread does it for itself, in
 its own buffers, which saves a barrier a phase. In the last layer only keys and values of all tokens
-are needed; from there on the rows of a step are those that want logits. Neither changes any bits.
+are needed; from there on the rows of a step are the wanted ones. Neither changes any bits.
 """
 
 import numpy as np
@@ -56,6 +56,8 @@ from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wai
 
 _multiply = pointer_call(9, num_facts=1)
 _run_mixture = pointer_call(6)
+_bring_down = pointer_call(5)
+_add_up = pointer_call(10)
 # Counters lie a cache line apart.
 COUNTER_BYTES = 64
 
@@ -225,6 +227,16 @@ def _cap_logits(model, job, thread, num_threads):
 
 
 @inner
+def _keep_hidden(model, inputs, row_number, is_first):
+    """A wanted row's last hidden state to where those go; its place among the rows with logits."""
+    hidden = np.int64(int32s(model.hidden_places, model.num_wanted)[row_number])
+    if hidden >= 0 and is_first:
+        width = model.hidden_width
+        copy_words(inputs, model.hidden_states + hidden * width * 4, width)
+    return np.int64(int32s(model.logits_places, model.num_wanted)[row_number])
+
+
+@inner
 def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     model = model_table[0]
     thread, num_threads = join_team(model.meeting, num_asked)
@@ -245,7 +257,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         int32s(model.token_ids, num_tokens),
         int32s(model.positions, num_tokens),
     )
-    logits_rows = int32s(model.logits_rows, model.num_logits)
+    wanted_rows = int32s(model.wanted_rows, model.num_wanted)
     first, end = (0, 1) if alone else _share(num_tokens, thread, num_threads)
     for token in range(first, end):
         embed_row(
@@ -259,7 +271,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         for token in range(first, end):
             turn_angles(model, rotations[index], token)
 
-    # The rows of a phase are all tokens, and after the last layer's attention those with logits.
+    # The rows of a phase are all tokens, and after the last layer's attention the wanted ones.
     num_rows, before_few = num_tokens, PHASES_PER_LAYER * (model.num_layers - 1)
     for number in range(PHASES_PER_LAYER * model.num_layers + 1):
         index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
@@ -268,23 +280,54 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         phase = phases[number]
         is_few = number > before_few
         if is_few:
-            num_rows = model.num_logits
+            num_rows = model.num_wanted
         first, end = (0, num_rows) if alone else _share(num_rows, thread, num_threads)
         for row_number in range(first, end):
-            token = np.int64(logits_rows[row_number]) if is_few else row_number
+            token = np.int64(wanted_rows[row_number]) if is_few else row_number
             inputs = _inputs(model, layers, groups, number, row_number, token, hidden, row, scratch)
             if kind == GATE_UP and layers[index].mixture != 0 and (not alone or thread == 0):
                 rows, width = layers[index].mixture_rows, model.hidden_width
                 copy_words(inputs, rows + row_number * width * 4, width)
-            put_inputs(
-                model, phase, inputs, phase.width, row_number, num_rows, integers, scales, dense
-            )
+            if model.adapters != 0:
+                own_place = model.adapter_rows + thread if alone else row_number
+                _bring_down(
+                    model.bring_down,
+                    (model_table.ctypes.data, np.int64(number), token, own_place, inputs),
+                )
+            place, num_places = row_number, num_rows
+            if model.hidden_states != 0 and number == PHASES_PER_LAYER * model.num_layers:
+                place = _keep_hidden(model, inputs, row_number, not alone or thread == 0)
+                num_places = model.num_logits
+            if place >= 0:
+                put_inputs(
+                    model, phase, inputs, phase.width, place, num_places, integers, scales, dense
+                )
         if not alone:
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
+        if number == PHASES_PER_LAYER * model.num_layers:
+            num_rows = model.num_logits
+            if num_rows == 0:
+                return
         _run_products(model, phase, jobs, integers, scales, dense, num_rows * phase.parts)
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
+        if model.adapters != 0:
+            arrivals = _add_up(
+                model.add_up,
+                (
+                    model_table.ctypes.data,
+                    np.int64(number),
+                    num_rows,
+                    np.int64(is_few),
+                    thread,
+                    num_threads,
+                    arrivals,
+                    integers,
+                    scales,
+                    dense,
+                ),
+            )
 
         if kind == GATE_UP and layers[index].mixture != 0:
             arrivals = _run_mixture(
@@ -302,7 +345,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             layer = layers[index]
             group = groups[layer.group]
             _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch)
-            if number == before_few and model.num_logits == 0:
+            if number == before_few and model.num_wanted == 0:
                 return
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)

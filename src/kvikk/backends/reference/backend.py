@@ -24,9 +24,12 @@ from kvikk.backends.reference.arithmetic import (
 )
 from kvikk.backends.reference.blocks import Blocks
 from kvikk.backends.reference.lookback import Lookback, Places, lookbacks, write_places
+from kvikk.models.adapter import Adapter, LowRank, matrices_by_role
 from kvikk.models.decoder import Attention, Decoder, FeedForward, Matrix, Mixture, Norm
 
 _FLOAT_BYTES = 4
+# Rows of a batch, and what is added to their products.
+_RowsDelta = tuple[NDArray[np.int64], LowRank]
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ class ReferenceBackend:
         """Dequantise the weights and allocate the blocks."""
         self._decoder, self._plan = decoder, plan
         self._weights = {id(matrix): matrix.float32() for matrix in _matrices(decoder)}
+        self._adapters: dict[int, Adapter] = {}
+        self._deltas: dict[int, list[_RowsDelta]] = {}  # by the matrix's id; the batch's
+        self._hidden_states = np.zeros((0, decoder.hidden_size), np.float32)
         self._blocks = tuple(
             Blocks(group, num_blocks, plan.block_size, plan.kv_dtype)
             for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
@@ -78,10 +84,19 @@ class ReferenceBackend:
             for index, layer in enumerate(group.layers)
         }
 
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        """Keep it; its matrices are used as they are."""
+        self._adapters[number] = adapter
+
+    def unload_adapter(self, number: int) -> None:
+        """Forget it."""
+        del self._adapters[number]
+
     def forward(self, batch: Batch) -> Floats:
         """Run every layer over the batch's tokens; return the logits of the rows that want them."""
         for copy in batch.copies:
             self._blocks[copy.group].copy(copy.source, copy.target)
+        self._deltas = self._deltas_of(batch)
         views = [self._view(batch, number) for number in range(len(self._blocks))]
 
         decoder = self._decoder
@@ -97,8 +112,14 @@ class ReferenceBackend:
             x = self._norm(hidden, layer.feed_forward_norm)
             x = self._feed_forward(layer.feed_forward, x)
             hidden = hidden + self._norm(x, layer.feed_forward_post_norm)
+        if batch.hidden_rows is not None:
+            self._hidden_states = self._norm(hidden[batch.hidden_rows], decoder.final_norm)
         wanted = self._norm(hidden[batch.logits_rows], decoder.final_norm)
         return capped(self._apply(decoder.head, wanted), decoder.logit_cap)
+
+    def hidden_states(self) -> Floats:
+        """The last hidden states that the latest batch wanted, normed."""
+        return self._hidden_states
 
     def sample(
         self,
@@ -198,7 +219,22 @@ class ReferenceBackend:
     def _apply(self, matrix: Matrix, x: Floats) -> Floats:
         """``matrix`` times each row of ``x``: ``[T, columns]`` to ``[T, rows]``."""
         product: Floats = x @ self._weights[id(matrix)].T
+        for rows, delta in self._deltas.get(id(matrix), ()):
+            product[rows] += x[rows] @ delta.a.T @ delta.b.T * np.float32(delta.scale)
         return product if matrix.bias is None else product + matrix.bias
+
+    def _deltas_of(self, batch: Batch) -> dict[int, list[_RowsDelta]]:
+        """What the batch's adapters add to which rows of each matrix's products."""
+        deltas: dict[int, list[_RowsDelta]] = {}
+        if batch.adapters is None:
+            return deltas
+        numbers = batch.adapters[batch.sequence_rows]
+        for number in np.unique(numbers[numbers > 0]):
+            rows = np.flatnonzero(numbers == number)
+            for (layer, role), delta in self._adapters[int(number)].deltas.items():
+                matrix = matrices_by_role(self._decoder.layers[layer])[role]
+                deltas.setdefault(id(matrix), []).append((rows, delta))
+        return deltas
 
 
 def _matrices(decoder: Decoder) -> Iterator[Matrix]:
