@@ -67,6 +67,7 @@ def make_engine(
     prefix_caching: bool = True,
     use_cache: bool = True,
     speculation: Speculation | None = None,
+    tenant_share: float = 0.0,
     **sizes: Any,
 ) -> tuple[Engine, ExactBackend]:
     shape = plan(step_tokens=step_tokens, max_running=max_running, **sizes)
@@ -83,6 +84,7 @@ def make_engine(
         max_running=max_running,
         max_queue=max_queue,
         speculation=speculation,
+        tenant_share=tenant_share,
     )
     return engine, backend
 

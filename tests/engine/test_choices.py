@@ -4,7 +4,7 @@ import pytest
 
 from kvikk.backends.base import SamplingParameters
 from kvikk.engine.engine import Engine
-from kvikk.engine.requests import Generation, Request
+from kvikk.engine.requests import Generation, Origin, Request
 from kvikk.errors import RequestError
 from tests.engine.driver import Answer, answer_name, live_blocks, make_engine, request, run, step
 from tests.engine.exact_backend import answer
@@ -120,3 +120,25 @@ def test_more_answers_than_run_at_once_are_refused() -> None:
     engine, _ = make_engine(max_running=4)
     with pytest.raises(RequestError, match="n is 5; this engine runs 4 answers at once"):
         engine.add(request("a", PROMPT, choices=5))
+
+
+@pytest.mark.parametrize("choices", [2, 4, 8])
+@pytest.mark.parametrize("num_blocks", [10, 12, 15, 17, 19])
+def test_answers_that_fork_leave_other_tenants_what_is_kept_for_them(
+    num_blocks: int, choices: int
+) -> None:
+    """Their blocks do not fit all at once: they give way to one another."""
+    kept_tokens = 4 * int(0.3 * num_blocks)
+    quiet, loud = Origin("quiet"), Origin("loud")
+    engine, _ = make_engine(num_blocks=(num_blocks,), tenant_share=0.3)
+    run(engine, [Request("first", range(kept_tokens), Generation(1), b"quiet", quiet)])
+    drawn = Generation(12, DRAWN, seed=3, choices=choices)
+    got = run(engine, [Request("flood", PROMPT[30:36], drawn, b"loud", loud)])
+    for choice in range(choices):
+        mine = got[answer_name("flood", choice)]
+        expected = answer(PROMPT[30:36], drawn, (None,), 64, choice)
+        assert (mine.token_ids, mine.finish_reason) == expected
+    again = Request("again", range(kept_tokens + 1), Generation(1), b"quiet", quiet)
+    last = run(engine, [again])["again"].last
+    assert last is not None
+    assert last.usage.cached_tokens == kept_tokens

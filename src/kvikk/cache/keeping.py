@@ -54,6 +54,11 @@ class CacheKeeping(CacheState):
         self._unsent: list[Event] = []
 
     @property
+    def keeps_shares(self) -> bool:
+        """Whether blocks are kept for tenants."""
+        return self._tenant_share > 0
+
+    @property
     def pins(self) -> tuple[Pin, ...]:
         """Oldest first."""
         return tuple(self._pins.values())

@@ -1,8 +1,8 @@
 """The blocks of running sequences: who gets some, who gives way, and whether they will do.
 
 When the pool is full, the newest running request gives way: its blocks go, its tokens stay, and it
-joins the queue again at its own place by age. The oldest takes from all others, from what is kept
-for other tenants, and at last from pins, so that it gets to its end.
+joins the queue again at its own place by age. The oldest gets to its end: newer ones of its own
+tenant give way to it, then what is kept for other tenants, then all others, and at last pins.
 """
 
 import logging
@@ -41,9 +41,12 @@ class BlockBudget:
             for window in self._windows
         ]
 
-    def extend(self, step: Step, sequence: Sequence, count: int) -> None:
+    def extend(
+        self, step: Step, sequence: Sequence, count: int, *, last_resort: bool = False
+    ) -> None:
         """Get blocks for the next ``count`` tokens. Raises OutOfBlocks, and changes nothing then.
 
+        What is kept for other tenants is taken as a ``last_resort`` only.
         An answer takes whole blocks, and leaves the cache alone until they are full. What shall be
         forked has no room that is not computed.
         """
@@ -52,8 +55,7 @@ class BlockBudget:
             return
         if sequence.remaining == 1 and not sequence.num_forks:
             wanted += -(sequence.room + wanted) % self._block_size
-        oldest = sequence is self._queues.running[0]
-        step.copies += self._cache.append(sequence.number, wanted, last_resort=oldest)
+        step.copies += self._cache.append(sequence.number, wanted, last_resort=last_resort)
         sequence.room += wanted
         sequence.table_changed = True
 
@@ -62,32 +64,38 @@ class BlockBudget:
 
         While there are too few, newer sequences give way, and the budget gets back what they had.
         """
+        is_oldest = sequence is self._queues.running[0]
+        takes_kept = is_oldest and not self._cache.keeps_shares
         while True:
             try:
-                self.extend(step, sequence, count)
+                self.extend(step, sequence, count, last_resort=takes_kept)
             except OutOfBlocks as shortage:
-                victim = self._choose_victim(sequence, shortage.group)
-                if victim is None:
-                    if sequence is self._queues.running[0] and self.give_up_pin():
-                        continue
+                own_only = is_oldest and not takes_kept
+                victim = self._choose_victim(sequence, shortage.group, own_only=own_only)
+                if victim is not None:
+                    step.budget += step.chunks.pop(victim, 0)
+                    self.preempt(victim)
+                    step.preempted.append(victim)
+                elif own_only:
+                    takes_kept = True
+                elif not (is_oldest and self.give_up_pin()):
                     return
-                step.budget += step.chunks.pop(victim, 0)
-                self.preempt(victim)
-                step.preempted.append(victim)
             else:
                 return
 
-    def _choose_victim(self, sequence: Sequence, group: int) -> Sequence | None:
+    def _choose_victim(self, sequence: Sequence, group: int, *, own_only: bool) -> Sequence | None:
         """The newest sequence whose end frees a block of ``group`` now, if newer than ``sequence``.
 
         For the oldest, any newer one will do: blocks that newer ones share among themselves come
-        free only with the last of them.
+        free only with the last of them. ``own_only``: of its own tenant.
         """
-        running = self._queues.running
+        running, tenant = self._queues.running, sequence.request.origin.tenant
         newer = [
             other
             for other in reversed(running)
-            if other.rank > sequence.rank and not other.is_loading
+            if other.rank > sequence.rank
+            and not other.is_loading
+            and (not own_only or other.request.origin.tenant == tenant)
         ]
         for other in newer:
             if self._cache.sole_blocks(other.number)[group] > 0:
