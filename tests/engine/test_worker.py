@@ -126,16 +126,45 @@ def test_abort_ends_a_request_and_frees_its_blocks(running: tuple[EngineWorker, 
     worker.abort("a")
 
 
-def test_a_listener_that_fails_ends_its_own_request_only(
+@pytest.mark.parametrize("fails_at_the_end", [False, True])
+def test_a_listener_that_fails_ends_its_own_request_only_and_is_told(
+    running: tuple[EngineWorker, Engine], fails_at_the_end: bool
+) -> None:
+    worker, _ = running
+    failed = Future[Output]()
+    calls = []
+
+    def broken(output: Output) -> None:
+        calls.append(output)
+        if output.error is not None:
+            failed.set_result(output)
+        elif output.ends_request or not fails_at_the_end:
+            raise RuntimeError("no room for this")
+
+    client = Client()
+    worker.submit(request("broken", LONG, 20), broken)
+    worker.submit(request("sound", LONG, 20), client)
+    last = failed.result(PATIENCE_S)
+    assert (last.finish_reason, last.ends_request) == ("error", True)
+    assert last.error == "the answer could not be passed on: RuntimeError: no room for this"
+    assert client.wait().token_ids == answer(LONG, Generation(20), (None,), 64)[0]
+    assert worker.drain(PATIENCE_S)
+    assert worker.call(lambda engine: engine.cache.usage().live_blocks).result(PATIENCE_S) == 0
+    assert calls[-1] is last
+    assert fails_at_the_end or len(calls) == 2
+    assert worker.failure is None
+
+
+def test_a_listener_that_takes_nothing_at_all_ends_its_own_request_only(
     running: tuple[EngineWorker, Engine],
 ) -> None:
     worker, _ = running
 
-    def broken(output: Output) -> None:
+    def closed(output: Output) -> None:
         raise RuntimeError("event loop is closed")
 
     client = Client()
-    worker.submit(request("broken", LONG, 20), broken)
+    worker.submit(request("closed", LONG, 20), closed)
     worker.submit(request("sound", LONG, 20), client)
     assert client.wait().token_ids == answer(LONG, Generation(20), (None,), 64)[0]
     assert worker.drain(PATIENCE_S)

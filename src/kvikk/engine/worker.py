@@ -32,8 +32,9 @@ class EngineWorker:
     """Runs an engine; every method may be called from any thread.
 
     A listener is called in the engine's thread with each output of its request, the last of which
-    ends it; it must return at once. Every accepted request gets that last output,
-    whatever happens. If the engine itself fails, all of them end with reason ``error``, ``failure``
+    ends it; it must return at once. Every accepted request gets that last output, whatever happens:
+    where a listener raises, its request ends, and it is called once more with reason ``error``.
+    If the engine itself fails, all of them end with reason ``error``, ``failure``
     says why, and nothing more is accepted.
     """
 
@@ -168,30 +169,39 @@ class EngineWorker:
         except KvikkError as error:
             timings = Timings(arrived_s, finished_s=time.monotonic())
             usage = Usage(len(request.prompt_token_ids))
-            self._deliver(
-                Output(request.id, (), "", "error", usage, timings, str(error), ends_request=True)
-            )
+            self._deliver(_failed(request.id, str(error), usage, timings))
 
     def _abort(self, request_id: str, failure: str | None) -> None:
         if failure is None:
             self._engine.abort(request_id)
 
     def _deliver(self, output: Output) -> None:
-        if not output.ends_request:
-            listener = self._listeners.get(output.request_id)
-        else:
-            with self._condition:
-                listener = self._listeners.pop(output.request_id, None)
-                self._condition.notify_all()
+        listener = self._listeners.get(output.request_id)
+        if output.ends_request:
+            self._forget(output.request_id)
         if listener is None:
             return
         try:
             listener(output)
-        except Exception:
-            # A listener that cannot take its output (its connection's loop is gone) ends its own
-            # request, never the engine.
+        except Exception as error:
+            # It ends its own request, never the engine; whoever waits behind it is told.
             logger.exception("the listener of request %s failed", output.request_id)
-            self.abort(output.request_id)
+            self._forget(output.request_id)
+            self._engine.abort(output.request_id)
+            reason = f"the answer could not be passed on: {type(error).__name__}: {error}"
+            self._tell(listener, _failed(output.request_id, reason, output.usage, output.timings))
+
+    def _forget(self, request_id: str) -> None:
+        with self._condition:
+            self._listeners.pop(request_id, None)
+            self._condition.notify_all()
+
+    def _tell(self, listener: Listener, last: Output) -> None:
+        """Bring a request's last output, to a listener that may not take even that."""
+        try:
+            listener(last)
+        except Exception:
+            logger.exception("the listener of request %s took no end", last.request_id)
 
     def _fail(self, failure: str) -> None:
         with self._condition:
@@ -201,13 +211,12 @@ class EngineWorker:
             self._condition.notify_all()
         for job in jobs:
             job(failure)
+        now_s = time.monotonic()
         for request_id, listener in listeners.items():
-            now_s = time.monotonic()
             timings = Timings(now_s, finished_s=now_s)
-            output = Output(
-                request_id, (), "", "error", Usage(0), timings, failure, ends_request=True
-            )
-            try:
-                listener(output)
-            except Exception:
-                logger.exception("the listener of request %s failed", request_id)
+            self._tell(listener, _failed(request_id, failure, Usage(0), timings))
+
+
+def _failed(request_id: str, reason: str, usage: Usage, timings: Timings) -> Output:
+    """The last output of a request that something went wrong with."""
+    return Output(request_id, (), "", "error", usage, timings, reason, ends_request=True)
