@@ -1,12 +1,17 @@
 """Ten-turn conversations before a fleet of real engines: what each routing policy reuses.
 
     python benchmarks/fleet.py [--replicas 8] [--policies round_robin,least_requests,weighted]
+    python benchmarks/fleet.py --routers 2 [--deaf] --policies round_robin,weighted,consistent_hash
 
 Every engine is a process of its own with a small cache that tells the router what it holds. The
 conversations take turns in a shuffled order, several at a time; each turn sends the whole
 conversation again. First every conversation has a system prompt of its own, then all share one.
 Between two runs the caches are emptied. *Found* is the share of later turns that reuse all full
 blocks of their previous turn's prompt; *reused* is of prompt tokens; the oracles are the router's.
+
+With several routers each turn of a conversation goes to the next one; the oracles, of which each
+would know a part, are left out. Routers that are not ``--deaf`` hear between two rounds what was
+published, as they would while people read and type.
 """
 
 import argparse
@@ -69,12 +74,13 @@ class Row:
     system: str
     policy: str
     replicas: int
+    routers: int
     turns: int
     found_share: float
     reused_share: float
-    perfect_placement: float
-    one_cache: float
-    infinite: float
+    perfect_placement: float | None
+    one_cache: float | None
+    infinite: float | None
     agreement: float
     seconds: float
 
@@ -130,12 +136,27 @@ def engines(options: argparse.Namespace, folder: Path) -> Iterator[list[Process]
         yield [process for _, process in entered]
 
 
-def router_arguments(model: str, policy: str, fleet: Sequence[Process]) -> list[str]:
-    """A router before the fleet that hears its events."""
+def router_arguments(
+    model: str, policy: str, fleet: Sequence[Process], is_deaf: bool = False
+) -> list[str]:
+    """A router before the fleet that hears its events, unless it is deaf."""
     arguments = ["route", "--port", "0", "--policy", policy, "--tokenizer", model]
     for one in fleet:
-        arguments += ["--replica", one.url, "--kv-events", f"{one.url}={one.events}"]
+        arguments += ["--replica", one.url]
+        if not is_deaf:
+            arguments += ["--kv-events", f"{one.url}={one.events}"]
     return arguments
+
+
+def hear(routers: Sequence[httpx.Client], fleet: Sequence[Process]) -> None:
+    """Wait until all routers know of every replica what it holds."""
+    while True:
+        caches = [httpx.get(f"{one.url}/v1/kvikk/cache", trust_env=False).json() for one in fleet]
+        holds = [one["live_blocks"] + one["cached_blocks"] for one in caches]
+        books = [http.get("/v1/kvikk/fleet").json()["replicas"] for http in routers]
+        if all([one["held_blocks"] for one in replicas] == holds for replicas in books):
+            return
+        time.sleep(0.02)
 
 
 def run(
@@ -151,48 +172,61 @@ def run(
         system = text_of(options.system_words, options.seed, policy, shares_system, name)
         conversations.append(Conversation([{"role": "system", "content": system}]))
     counts = Counts()
-    with (
-        started(router_arguments(options.model, policy, fleet)) as router,
-        httpx.Client(base_url=router.url, timeout=300, trust_env=False) as http,
-        ThreadPoolExecutor(options.concurrency) as pool,
-    ):
-        while http.get("/healthz").json()["usable"] < len(fleet):
-            time.sleep(0.05)
+    with ExitStack() as stack, ThreadPoolExecutor(options.concurrency) as pool:
+        routers = []
+        for _ in range(options.routers):
+            arguments = router_arguments(options.model, policy, fleet, options.deaf)
+            url = stack.enter_context(started(arguments)).url
+            http = httpx.Client(base_url=url, timeout=300, trust_env=False)
+            routers.append(stack.enter_context(http))
+            while http.get("/healthz").json()["usable"] < len(fleet):
+                time.sleep(0.05)
+        model = routers[0].get("/v1/models").json()["data"][0]["id"]
         begun_s = time.monotonic()
         for turn in range(options.turns):
-            order = chance.sample(conversations, len(conversations))
+            asking = []
             for number, one in enumerate(conversations):
                 said = text_of(20, options.seed, policy, shares_system, number, turn)
                 one.messages.append({"role": "user", "content": said})
-            list(pool.map(lambda one: take_turn(http, options, one, counts), order))
+                asking.append((routers[(number + turn) % len(routers)], one))
+            for done in [
+                pool.submit(take_turn, http, model, options.answer_tokens, one, counts)
+                for http, one in chance.sample(asking, len(asking))
+            ]:
+                done.result()
+            if not options.deaf:
+                hear(routers, fleet)
         seconds = time.monotonic() - begun_s
-        books = http.get("/v1/kvikk/fleet").json()
-    predicted = sum(one["agreement"] * tokens_of(one) for one in books["replicas"])
+        books = [http.get("/v1/kvikk/fleet").json() for http in routers]
+    replicas = [one for book in books for one in book["replicas"]]
+    predicted = sum(one["agreement"] * tokens_of(one) for one in replicas)
+    rates: dict[str, float] = books[0]["rates"] if len(books) == 1 else {}
     return Row(
         "one for all" if shares_system else "each its own",
         policy,
         len(fleet),
+        len(routers),
         options.turns * options.conversations,
         counts.found / max(1, counts.later_turns),
         counts.cached_tokens / counts.prompt_tokens,
-        books["rates"]["perfect_placement"],
-        books["rates"]["one_cache"],
-        books["rates"]["infinite"],
-        predicted / max(1, sum(map(tokens_of, books["replicas"]))),
+        rates.get("perfect_placement"),
+        rates.get("one_cache"),
+        rates.get("infinite"),
+        predicted / max(1, sum(map(tokens_of, replicas))),
         seconds,
     )
 
 
 def take_turn(
-    http: httpx.Client, options: argparse.Namespace, conversation: Conversation, counts: Counts
+    http: httpx.Client, model: str, answer_tokens: int, conversation: Conversation, counts: Counts
 ) -> None:
     """One turn: ask, remember the answer, count what was reused."""
     reply = http.post(
         "/v1/chat/completions",
         json={
-            "model": options.model,
+            "model": model,
             "messages": conversation.messages,
-            "max_tokens": options.answer_tokens,
+            "max_tokens": answer_tokens,
             "ignore_eos": True,
         },
     )
@@ -229,7 +263,7 @@ def table(rows: Sequence[Row]) -> str:
             row.system,
             row.policy,
             *(
-                f"{100 * share:.1f} %"
+                "" if share is None else f"{100 * share:.1f} %"
                 for share in (
                     *(row.found_share, row.reused_share, row.perfect_placement, row.one_cache),
                     *(row.infinite, row.agreement),
@@ -247,6 +281,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--replicas", type=int, default=8)
+    parser.add_argument("--routers", type=int, default=1)
+    parser.add_argument("--deaf", action="store_true", help="routers hear no KV events")
     parser.add_argument("--policies", default="round_robin,least_requests,weighted")
     parser.add_argument("--conversations", type=int, default=16)
     parser.add_argument("--turns", type=int, default=10)

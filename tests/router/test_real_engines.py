@@ -21,6 +21,8 @@ _SPEC.loader.exec_module(fleet_benchmark)
 OPTIONS = argparse.Namespace(
     model="smollm2",
     replicas=2,
+    routers=1,
+    deaf=False,
     conversations=3,
     turns=3,
     concurrency=1,

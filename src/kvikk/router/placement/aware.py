@@ -88,7 +88,7 @@ class AwarePlacement:
         """See ``Placement.joined``."""
         source = self._options.events.get(url.rstrip("/"))
         blocks = self._learned_blocks(view)
-        self.holders[view.slot] = Holder(view, url, self.index, source, blocks)
+        self.holders[view.slot] = Holder(view, url, self.index, source, blocks, self._follow_told)
         self._num_slots = max(self.holders) + 1
 
     def left(self, slot: int) -> None:
@@ -97,6 +97,7 @@ class AwarePlacement:
         holder.clear()
         if holder.task is not None:
             holder.task.cancel()
+        self._follow_told()
 
     def forgotten(self, slot: int, because: str) -> None:
         """See ``Placement.forgotten``."""
@@ -177,7 +178,6 @@ class AwarePlacement:
                 for holder in self.holders.values():
                     if holder.subscription is not None and holder.task is None:
                         holder.task = asyncio.create_task(holder.subscription.run())
-                self._follow_told()
                 self._settle()
                 if time.monotonic() - asked_s >= _CAPACITY_INTERVAL_S:
                     asked_s = time.monotonic()

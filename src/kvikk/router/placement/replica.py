@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 
 from kvikk.router.holdings.drift import Drift
 from kvikk.router.holdings.index import PrefixIndex
@@ -18,7 +19,10 @@ _SPEED_TOKENS = 20_000.0
 
 
 class Holder:
-    """One replica: what it holds by its word or our memory, how fast it is, whether that fits."""
+    """One replica: what it holds by its word or our memory, how fast it is, whether that fits.
+
+    ``on_new_names`` is called when it tells of a block size or an adapter for the first time.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Holder:
         index: PrefixIndex,
         source: EventSource | None,
         blocks: int,
+        on_new_names: Callable[[], None],
     ) -> None:
         self.view = view
         self.url = url
@@ -37,6 +42,7 @@ class Holder:
         self.subscription: Subscription | None = None
         self.task: asyncio.Task[None] | None = None
         self._speed_tokens = self._speed_s = 0.0
+        self._on_new_names = on_new_names
         if source is not None:
             self.told = Told(view.slot, index, told_root)
             self.promised = Promised(view.slot, index)
@@ -52,8 +58,11 @@ class Holder:
     def hear(self, batch: KvBatch) -> None:
         """It told what its cache gained and lost."""
         assert self.told is not None
-        knew = self.told.is_known
-        self.told.hear(batch)
+        told, knew = self.told, self.told.is_known
+        names = len(told.block_sizes), len(told.adapters)
+        told.hear(batch)
+        if names != (len(told.block_sizes), len(told.adapters)):
+            self._on_new_names()
         # From its first word on it is believed, and not what was guessed before.
         if not knew or any(isinstance(event, KvCleared) for event in batch.events):
             self.learned.clear()
