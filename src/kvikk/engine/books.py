@@ -17,7 +17,7 @@ from kvikk.cache.ledger.reuse import ReuseDistances, WhatIf
 from kvikk.cache.ledger.roots import Root
 from kvikk.engine.accounts import Account, Accounts
 from kvikk.engine.requests import Request
-from kvikk.engine.story import Storyteller
+from kvikk.engine.story import PoolGroup, Storyteller
 from kvikk.text.tokenizer import Tokenizer
 
 # Of the pool's own size: what an operator would ask about.
@@ -58,7 +58,12 @@ class Books:
         self._model_digest = model_digest
         self._numerics = numerics
         self._tokenizer = tokenizer
-        self._block_bytes = tuple(block_bytes)
+        self._groups = tuple(
+            PoolGroup(group.window_tokens, num_blocks, num_bytes)
+            for group, num_blocks, num_bytes in zip(
+                plan.groups, plan.num_blocks, block_bytes, strict=True
+            )
+        )
         # What keeps all tokens is what bounds a hit; where nothing does, the largest window.
         sizes = [
             count
@@ -159,7 +164,7 @@ class Books:
             self._tokenizer,
             self._accountant.tokens_of,
             partial(self.accounts.name, tenant=tenant),
-            self._block_bytes,
+            self._groups,
             self._plan.block_size,
             for_operator=tenant is None,
         )

@@ -62,17 +62,32 @@ class Story:
 
 
 @dataclass(frozen=True)
+class PoolGroup:
+    """One group's pool, as stories need it; ``block_bytes`` 0 is unknown."""
+
+    window_tokens: int | None
+    num_blocks: int
+    block_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What it is called in a story."""
+        window = self.window_tokens
+        return "full group" if window is None else f"window group of {window:,}"
+
+
+@dataclass(frozen=True)
 class Storyteller:
     """Knows what a story needs beside the ledger.
 
     ``tokens_of`` gives the tokens of a sequence while they are remembered, ``name`` the request of
-    a sequence as far as this reader may know it. ``block_bytes``, a group, are 0 where unknown.
+    a sequence as far as this reader may know it.
     """
 
     tokenizer: Tokenizer | None
     tokens_of: Callable[[int], Sequence[int] | None]
     name: Callable[[int | None], str | None]
-    block_bytes: Sequence[int]
+    groups: Sequence[PoolGroup]
     block_size: int
     for_operator: bool
 
@@ -80,12 +95,17 @@ class Storyteller:
         """What this reader may see of a request."""
         return account.spans(self.for_operator)
 
+    def window_tokens(self, span: Span) -> int | None:
+        """The window of the group that a span is about; None of one that keeps all tokens."""
+        group = span.detail.group
+        return None if group is None else self.groups[group].window_tokens
+
     def tell(self, account: Account) -> Story:
         """The story of one request."""
         spans = self.spans(account)
         findings = [
             finding
-            for cause, together in _by_cause_and_sequence(spans)
+            for cause, together in _told_together(spans)
             for finding in [self._finding(account, cause, together)]
             if finding is not None
         ]
@@ -139,16 +159,27 @@ class Storyteller:
         if detail.tier is not None:
             text = f"{count} are in the {detail.tier} tier, and computing them took less time"
             return f"{text} than loading them would have", None
-        text = f"{count} were here{_ago(detail, 'until')} and made room"
-        text += f" for {_whose(other)}" if other is not None else " for others"
+        group = None if detail.group is None else self.groups[detail.group]
+        room = f"for {_whose(other)}" if other is not None else "for others"
+        if group is None or len(self.groups) == 1:
+            text = f"{count} were here{_ago(detail, 'until')} and made room {room}"
+        else:
+            text = f"{count} were evicted from the {group.name}{_ago(detail)} and made room {room}"
+            if group.window_tokens is not None and _keeps_all(self.groups):
+                text += "; the full group kept them"
         more = max(span.detail.more_blocks or 0 for span in spans)
-        if not more:
+        if group is None or not more:
             return text, "more memory for KV blocks (--kv-memory) keeps prompts longer"
-        size_mib = more * self.block_bytes[detail.group or 0] / 2**20
+        size_mib = more * group.block_bytes / 2**20
         if not size_mib:
             return f"{text}; {more:,} more blocks would have kept them", f"{more:,} blocks more"
         text += f"; {more:,} more blocks ({size_mib:,.1f} MiB) would have kept them"
-        return text, f"raise --kv-memory by {math.ceil(size_mib):,} MiB or more"
+        return text, f"raise --kv-memory by {self._raise_mib(group, more):,} MiB or more"
+
+    def _raise_mib(self, group: PoolGroup, more_blocks: int) -> int:
+        """What gives one group so many blocks more: all groups grow together."""
+        all_bytes = sum(one.num_blocks * one.block_bytes for one in self.groups)
+        return math.ceil(more_blocks / group.num_blocks * all_bytes / 2**20)
 
     def _moved(self, account: Account, spans: list[Span]) -> Finding:
         tokens = sum(span.num_tokens for span in spans)
@@ -196,13 +227,19 @@ class Storyteller:
         return part_at(account.parts, position)
 
 
-def _by_cause_and_sequence(spans: Sequence[Span]) -> Iterator[tuple[Cause, list[Span]]]:
+def _told_together(spans: Sequence[Span]) -> Iterator[tuple[Cause, list[Span]]]:
     """Spans that one sentence can tell of."""
-    together: dict[tuple[Cause, int | None], list[Span]] = {}
+    together: dict[object, list[Span]] = {}
     for span in spans:
-        together.setdefault((span.cause, span.detail.sequence), []).append(span)
-    for (cause, _), group in together.items():
-        yield cause, group
+        detail = span.detail
+        alike = (span.cause, detail.sequence, detail.group, detail.tier)
+        together.setdefault(alike, []).append(span)
+    for group in together.values():
+        yield group[0].cause, group
+
+
+def _keeps_all(groups: Sequence[PoolGroup]) -> bool:
+    return any(group.window_tokens is None for group in groups)
 
 
 def _whose(request_id: str | None, preposition: str = "") -> str:

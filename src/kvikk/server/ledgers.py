@@ -64,6 +64,7 @@ def _span(teller: Storyteller, account: Account, span: Span, with_text: bool) ->
         "seconds_ago": detail.seconds_ago,
         "more_blocks": detail.more_blocks,
         "group": detail.group,
+        "window_tokens": teller.window_tokens(span),
         "part": detail.part,
         "tier": detail.tier,
         "differs_at": detail.differs_at,

@@ -12,7 +12,8 @@ class LedgerSpan:
     """Prompt positions ``start … stop - 1``, their cause, and what else is known of them.
 
     ``detail`` has, where they apply, ``request`` (the other one), ``waited`` (a hit was waited
-    for), ``seconds_ago``, ``more_blocks`` of which ``group`` (what would have kept it), ``part``
+    for), ``seconds_ago``, ``more_blocks`` (what would have kept it) of the ``group`` that lost it
+    and its ``window_tokens`` (none where it keeps all), ``part``
     (what changed or dropped it), ``tier`` (had it, slower than computing it), and of a moved run
     ``differs_at`` (the first token that differs), ``value`` and ``seen_value`` (both texts from
     there on), their ``kind`` and ``where`` they are.
