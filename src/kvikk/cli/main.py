@@ -14,6 +14,7 @@ from kvikk import __version__
 from kvikk.cli.audit import audit
 from kvikk.cli.bench import bench
 from kvikk.cli.chat import chat
+from kvikk.cli.fleet import fleet
 from kvikk.cli.generate import generate
 from kvikk.cli.list import list_models
 from kvikk.cli.pin import pin
@@ -57,6 +58,7 @@ def _options(
 for _verb in (size, serve, route, replay, watch, generate, chat, why, pin, top, audit, pull, rm):
     app.command()(_verb)
 app.command("list")(list_models)
+app.add_typer(fleet)
 app.add_typer(probe)
 app.add_typer(bench)
 
@@ -81,9 +83,10 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "kvikk":
             raise
+        extra = "fleet,engine" if error.name.partition(".")[0] in ("ray", "yaml") else "engine"
         print(
             f"kvikk: the package {error.name!r} is missing; "
-            "this verb needs the engine: pip install 'kvikk[engine]'",
+            f"this verb needs more: pip install 'kvikk[{extra}]'",
             file=sys.stderr,
         )
         sys.exit(2)

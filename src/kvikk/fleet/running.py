@@ -1,0 +1,97 @@
+"""``kvikk fleet up`` and ``down``: a fleet's beginning and end on a cluster of Ray."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kvikk.errors import RequestError
+from kvikk.fleet.options import FleetOptions
+
+# Read by Ray and Serve when their processes start.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A client's header shall not keep an answer going that nobody waits for.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "kvikk.fleet.proxy:middlewares",
+}
+_WATCH_S = 2.0
+
+
+def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
+    """Start a fleet; on a cluster of its own, stay until SIGINT, SIGTERM or ``kvikk fleet down``.
+
+    Elsewhere it goes on by itself. ``say`` is told what happens. RequestError if there is no such
+    cluster, or if the replicas cannot be started.
+    """
+    is_local = options.ray == "local"
+    ended = threading.Event()
+    if is_local:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+    ray, serve = _connect(options.ray, start=is_local)
+    from kvikk.fleet.application import application
+
+    try:
+        server = options.server
+        serve.start(
+            proxy_location="EveryNode" if not is_local else "HeadOnly",
+            http_options={"host": server.host, "port": server.port},
+        )
+        say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
+        try:
+            serve.run(application(options), name=options.name)
+        except RuntimeError as error:
+            raise RequestError(f"the fleet did not start: {_first_line(error)}") from None
+        say(f"listening on http://{server.host}:{server.port}")
+        while is_local and not ended.wait(_WATCH_S):
+            if options.name not in serve.status().applications:
+                say("it was told to end")
+                break
+        if is_local:
+            say("ending: answers that have begun may finish")
+            serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+def end_fleet(name: str, address: str) -> bool:
+    """End the fleet ``name`` of a cluster; False if there is none of that name there.
+
+    RequestError if there is no such cluster.
+    """
+    ray, serve = _connect(address, start=False)
+    try:
+        if name not in serve.status().applications:
+            return False
+        serve.delete(name)
+        if not serve.status().applications:
+            serve.shutdown()
+        return True
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import ray
+    from ray import serve
+
+    try:
+        ray.init(
+            address="local" if start else address,
+            include_dashboard=False if start else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise RequestError(
+            f"no cluster of Ray at {address!r}: {_first_line(error)}; start one with "
+            "'ray start --head', or choose ray: local"
+        ) from None
+    return ray, serve
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:300]
