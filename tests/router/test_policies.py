@@ -153,7 +153,7 @@ def test_one_hot_prefix_does_not_pile_up_on_one_replica() -> None:
         asked = request(0, 0, 0, 0, turn=turn, prefix=b"hot hot hot")
         decide(POLICIES["consistent_hash"], asked, replicas).replica.waiting_tokens += 1000
     work = [one.waiting_tokens for one in replicas]
-    assert max(work) <= 1.25 * (sum(work) / 4) + 1000
+    assert max(work) - min(work) <= 3000
 
 
 def test_elsewhere_is_load_where_the_holder_could_be_used_and_failover_where_not() -> None:
