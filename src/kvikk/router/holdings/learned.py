@@ -6,7 +6,7 @@ It learns when a request is decided, not when it is answered: a burst of sibling
 from collections import Counter
 from collections.abc import Sequence
 
-from kvikk.cache.eviction.lru import Lru
+from kvikk.router.holdings.chains import Chains
 from kvikk.router.holdings.index import PrefixIndex
 
 # What is believed too much costs a replica's time, what is believed too little only a detour: the
@@ -21,7 +21,7 @@ class Learned:
         self._slot = slot
         self._index = index
         self._most_blocks = most_blocks
-        self._cache = Lru(most_blocks)
+        self._cache = Chains(most_blocks)
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -33,8 +33,9 @@ class Learned:
 
     def use(self, keys: Sequence[bytes], known: int) -> None:
         """It was sent a prompt of these blocks, and held the first ``known`` before."""
-        self._index.add(self._slot, keys[known:])
-        self._index.remove(self._slot, self._cache.use(keys))
+        self._index.add(self._slot, keys[known : self.capacity_blocks])
+        _, evicted = self._cache.use(keys)
+        self._index.remove(self._slot, evicted)
 
     def bound(self, most_blocks: int) -> None:
         """It has said how much it holds."""

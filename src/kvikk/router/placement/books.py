@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kvikk.cache.eviction.base import leading_blocks
-from kvikk.cache.eviction.lru import Lru
+from kvikk.router.holdings.chains import Chains
 from kvikk.router.placement.perfect import Placed
 
 Cause = Literal[
@@ -64,8 +63,8 @@ class FleetBooks:
         self.answers: Counter[str] = Counter()
         self.oracle_tokens: Counter[str] = Counter()
         self.prompt_tokens = 0
-        self._infinite = Lru(_MOST_BLOCKS)
-        self._one = Lru(_MOST_BLOCKS)
+        self._infinite = Chains(_MOST_BLOCKS)
+        self._one = Chains(_MOST_BLOCKS)
         self._placed = (Placed("beside"), Placed("apart"))
 
     def fleet(self, capacity_blocks: dict[str, int]) -> None:
@@ -96,11 +95,10 @@ class FleetBooks:
         achieved = {"achieved": self.total()["hit"] / prompt_tokens}
         return achieved | {name: self.oracle_tokens[name] / prompt_tokens for name in ORACLES}
 
-    def _oracle(self, name: str, cache: Lru, answer: Answer) -> int:
-        hit = _tokens(answer, leading_blocks(cache, answer.keys))
+    def _oracle(self, name: str, cache: Chains, answer: Answer) -> int:
+        found, _ = cache.use(answer.keys)
         # A replica whose blocks are shorter than these may reuse more.
-        hit = max(hit, answer.hit_tokens)
-        cache.use(answer.keys)
+        hit = max(_tokens(answer, found), answer.hit_tokens)
         self.oracle_tokens[name] += hit
         return hit
 
