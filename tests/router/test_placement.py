@@ -438,3 +438,37 @@ def test_event_sources_are_read_and_nonsense_is_refused() -> None:
     for options in ({"policy": "best"}, {"capacity_tokens": 0}):
         with pytest.raises(RequestError):
             PlacementOptions(**options)
+
+
+def test_a_message_has_the_same_keys_as_a_text_and_as_parts_and_beside_any_others() -> None:
+    text = "In the north the winters are long. " * 40
+    parts = [{"type": "text", "text": text}]
+    tail = [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]
+    plain, listed, longer = (
+        read_prompt(asked({"model": "m", "messages": messages}), None)
+        for messages in (
+            [{"role": "user", "content": text}],
+            [{"role": "user", "content": parts}],
+            [{"role": "user", "content": text}, *tail],
+        )
+    )
+    assert plain == listed
+    assert list(longer.learned.keys[: len(plain.learned.keys)]) == list(plain.learned.keys)
+    assert longer.prefix == plain.prefix != b""
+
+
+def test_a_beginning_is_all_up_to_the_first_question_to_the_byte() -> None:
+    """In characters of several bytes too, and wherever in a chunk it ends."""
+    for length in range(0, 600, 7):
+        system, question = "ö" * length, "ß?"
+        begins = {
+            read_prompt(asked(body), None).prefix
+            for body in (chat(system, question), chat(system, question, "ja", "und?"))
+        }
+        others = {
+            read_prompt(asked(chat(system, other, "ja")), None).prefix
+            for other in ("ß!", "ß??", "ß")
+        }
+        assert len(begins) == 1
+        assert len(others) == 3
+        assert not begins & others

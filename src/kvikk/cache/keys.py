@@ -96,9 +96,9 @@ class KeyChain:
 
 def _chain(parent: bytes, data: bytes, width: int) -> list[bytes]:
     """The key of each whole piece of ``width`` bytes, each with the one before as its parent."""
-    keys = []
-    for stop in range(width, len(data) + 1, width):
-        parent = sha256(parent + data[stop - width : stop]).digest()
+    digest, keys = sha256, []
+    for start in range(0, len(data) - width + 1, width):
+        parent = digest(parent + data[start : start + width]).digest()
         keys.append(parent)
     return keys
 

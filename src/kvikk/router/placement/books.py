@@ -14,8 +14,7 @@ replicas' memory, and caches like the replicas' with perfect placement.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvikk.router.holdings.chains import Chains
 from kvikk.router.placement.perfect import Placed
@@ -37,8 +36,7 @@ ORACLES = ("infinite", "one_cache", "perfect_placement")
 _MOST_BLOCKS = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What came of one request, in tokens; ``keys`` stand for ``block_tokens`` each.
 
     ``elsewhere`` is what was known of at the decision, ``unknown_elsewhere`` what turned out since.

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, cast
 
 from kvikk.cache.keys import KeyChain, content_keys, root_key
 from kvikk.errors import KvikkError
+from kvikk.router.placement.content import Content, read_content
 from kvikk.router.proxy.placement import Asked
 from kvikk.text.chat import ChatTemplate
 from kvikk.text.tokenizer import Tokenizer
 from kvikk.wire.kv_events import published_salt
-from kvikk.wire.segments import Segment
-from kvikk.wire.segments_any import Api, segments
+from kvikk.wire.segments_any import Api
 
 CHUNK_BYTES = 256
 # A guess until usage has said how many tokens a model makes of a text.
@@ -45,8 +45,7 @@ class View(NamedTuple):
     keys: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """A prompt: ``told`` as replicas name blocks that tell, ``learned`` as the router does itself.
 
     ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
@@ -95,17 +94,17 @@ def read_prompt(
     if body is None:
         return EMPTY
     api = next((api for ending, api in _APIS.items() if asked.path.endswith(ending)), None)
-    pieces = segments(api, body) if api else []
-    name, session, begins, key = _session(asked, pieces)
     salt = body.get("cache_salt")
     own_salt = salt if isinstance(salt, str) else ""
+    scope = _root("content", asked.model, asked.salt, own_salt, 1)
+    content = read_content(api, body)
+    name, named, key = _session(scope, asked, body)
     tokens = _tokens(asked, api, text_side)
     if tokens is None:
-        root = _root("content", asked.model, asked.salt, own_salt, 1)
-        content = _content(body, pieces)
-        chunks = View(0, content_keys(root, content, CHUNK_BYTES))
+        chunks = View(0, content_keys(scope, content.data, CHUNK_BYTES))
+        begins = _beginning(scope, content, chunks.keys)
         prefix = begins or _family(chunks.keys, CHUNK_TOKENS)
-        return Prompt(chunks, (), len(content), session, name, prefix, key)
+        return Prompt(chunks, (), len(content.data), named or begins, name, prefix, key)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)
     learned = View(size, KeyChain(root, size, tokens).keys)
@@ -117,8 +116,10 @@ def read_prompt(
         for size in told_sizes
         for salt in salts
     )
+    beginning = content.data[: content.beginning_bytes]
+    begins = _beginning(scope, content, content_keys(scope, beginning, CHUNK_BYTES))
     prefix = begins or _family(learned.keys, size)
-    return Prompt(learned, told, len(tokens), session, name, prefix, key)
+    return Prompt(learned, told, len(tokens), named or begins, name, prefix, key)
 
 
 def told_root(block_size: int, adapter: str, salt: str) -> bytes:
@@ -147,35 +148,19 @@ def _root(kind: str, model: str, tenant_salt: bytes, salt: str, block_size: int)
     )
 
 
-def _session(asked: Asked, pieces: Sequence[Segment]) -> tuple[str, bytes, bytes, bytes]:
-    """Whose request it is, how it begins, and its key.
+def _session(scope: bytes, asked: Asked, body: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
+    """The caller's own word for its session, that word's digest, and its key.
 
-    The caller's own word for its session and that word's digest, and a digest of all up to the end
-    of the user's first message, which stays the same as a conversation grows; empty where there is
-    none. Without a word the beginning is the session. A word is a key too, but for a user's name:
-    that says who asks, not what belongs together.
+    A word is a key too, but for a user's name: that says who asks, not what belongs together.
     """
-    body = asked.json or {}
-    salt = body.get("cache_salt")
-    scope = [asked.salt, asked.model.encode("utf-8", "surrogatepass"), _bytes(salt)]
-    beginning = sha256(b"beginning\0" + b"\0".join(scope))
-    begins = b""
-    for piece in pieces:
-        beginning.update(_bytes(piece.text) + b"\0")
-        if piece.role == "user" and piece.ends_message:
-            begins = beginning.digest()
-            break
     header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
     words = ((body.get("prompt_cache_key"), True), (header, True), (_metadata_user(body), False))
     for given, is_key in words:
         if isinstance(given, str) and given:
-            named = sha256(b"session\0" + b"\0".join([*scope, _bytes(given)])).digest()
-            return given[:256], named, begins, named if is_key else b""
-    return "", begins, begins, b""
-
-
-def _bytes(text: object) -> bytes:
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
+            word = given.encode("utf-8", "surrogatepass")
+            named = sha256(b"session\0" + scope + word).digest()
+            return given[:256], named, named if is_key else b""
+    return "", b"", b""
 
 
 def _metadata_user(body: Mapping[str, Any]) -> object:
@@ -183,13 +168,17 @@ def _metadata_user(body: Mapping[str, Any]) -> object:
     return metadata.get("user_id") if isinstance(metadata, dict) else None
 
 
-def _content(body: Mapping[str, Any], pieces: Sequence[Segment]) -> bytes:
-    if pieces:
-        text = "".join(f"{piece.role}\0{piece.kind}\0{piece.text}\0" for piece in pieces)
-    else:
-        prompt = body.get("prompt", "")
-        text = prompt if isinstance(prompt, str) else ""
-    return text.encode("utf-8", "surrogatepass")
+def _beginning(scope: bytes, content: Content, keys: Sequence[bytes]) -> bytes:
+    """A digest of how a conversation begins, empty if it does not.
+
+    The key of the last whole chunk of the beginning stands for all before it.
+    """
+    stop = content.beginning_bytes
+    if not stop:
+        return b""
+    chunks = stop // CHUNK_BYTES
+    rest = content.data[chunks * CHUNK_BYTES : stop]
+    return sha256(b"beginning\0" + (keys[chunks - 1] if chunks else scope) + rest).digest()
 
 
 def _tokens(asked: Asked, api: Api | None, text_side: TextSide | None) -> Sequence[int] | None:
