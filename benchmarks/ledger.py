@@ -100,7 +100,15 @@ def admissions(rounds: int) -> dict[str, float]:
     fastest: dict[str, float] = {}
     generator = random.Random(1)
     for _ in range(rounds):
-        books = Books(plan, model_digest=b"", numerics="", tokenizer=None, block_bytes=(0,))
+        books = Books(
+            plan,
+            model_digest=b"",
+            numerics="",
+            tokenizer=None,
+            block_bytes=(0,),
+            step_tokens=256,
+            eviction="duel",
+        )
         manager = CacheManager([GroupSpec(num_blocks)], BLOCK_SIZE, on_event=books.hear)
         text = generator.choices(range(1_000, 40_000), k=LONG_PROMPT_TOKENS)
         for number, (name, prompt) in enumerate(

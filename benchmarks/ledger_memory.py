@@ -4,7 +4,7 @@
 
 Every prompt is new, in a pool that keeps the last few hundred of them. Printed is how much the
 process has grown since the first prompt, beside the limit that was given (the pool's own blocks and
-the what-ifs over four times the pool come on top, and are stated too).
+the what-ifs come on top, and are stated too).
 """
 
 import argparse
@@ -22,7 +22,7 @@ from ledger import BLOCK_SIZE, admit
 POOL_BLOCKS = 4096
 # As docs/ledger.md states them.
 BYTES_A_CACHED_BLOCK = 900
-BYTES_A_WHAT_IF_BLOCK = 200
+WHAT_IF_MIB = 40
 
 
 def main() -> None:
@@ -41,6 +41,8 @@ def main() -> None:
         numerics="",
         tokenizer=None,
         block_bytes=(0,),
+        step_tokens=256,
+        eviction="duel",
         memory_bytes=arguments.memory_mib << 20,
     )
     manager = CacheManager([GroupSpec(POOL_BLOCKS)], BLOCK_SIZE, on_event=books.hear)
@@ -55,8 +57,11 @@ def main() -> None:
         if (number + 1) % max(1, arguments.prompts // 10) == 0:
             grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first_kib
             print(f"{number + 1:10,} {grown_kib / 2**10:10.1f}", flush=True)
-    pool = POOL_BLOCKS * (BYTES_A_CACHED_BLOCK + 4 * BYTES_A_WHAT_IF_BLOCK) / 2**20
-    print(f"limit: {arguments.memory_mib} MiB, and {pool:.1f} MiB for a pool of {POOL_BLOCKS:,}")
+    pool = POOL_BLOCKS * BYTES_A_CACHED_BLOCK / 2**20
+    print(
+        f"limit: {arguments.memory_mib} MiB, {pool:.1f} MiB for a pool of {POOL_BLOCKS:,} and "
+        f"{WHAT_IF_MIB} MiB for the what-ifs"
+    )
     print(f"{time.perf_counter() - started_s:.0f} s, books balanced at every prompt")
 
 

@@ -13,8 +13,9 @@ from kvikk.cache.events import BlockStored, Event
 from kvikk.cache.keys import KeyChain
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES, Accountant
 from kvikk.cache.ledger.records import NO_ORIGINS, Cause, Ledger, Origins, Span
-from kvikk.cache.ledger.reuse import ReuseDistances, WhatIf
 from kvikk.cache.ledger.roots import Root
+from kvikk.cache.ledger.what_if import WhatIf, WhatIfs
+from kvikk.cache.records import GroupSpec
 from kvikk.engine.accounts import Account, Accounts
 from kvikk.engine.requests import Request
 from kvikk.engine.story import PoolGroup, Storyteller
@@ -44,6 +45,8 @@ class Books:
         numerics: str,
         tokenizer: Tokenizer | None,
         block_bytes: Sequence[int],
+        step_tokens: int,
+        eviction: str,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> None:
         self.accounts = Accounts()
@@ -64,15 +67,15 @@ class Books:
                 plan.groups, plan.num_blocks, block_bytes, strict=True
             )
         )
-        # What keeps all tokens is what bounds a hit; where nothing does, the largest window.
-        sizes = [
-            count
-            for group, count in zip(plan.groups, plan.num_blocks, strict=True)
-            if group.window_tokens is None
-        ]
-        num_blocks = min(sizes) if sizes else max(plan.num_blocks)
-        self._reuse = ReuseDistances(
-            [max(1, int(share * num_blocks)) for share in MEMORY_SHARES], plan.block_size
+        self._what_ifs = WhatIfs(
+            [
+                GroupSpec(num_blocks, group.window_tokens)
+                for group, num_blocks in zip(plan.groups, plan.num_blocks, strict=True)
+            ],
+            plan.block_size,
+            MEMORY_SHARES,
+            eviction=eviction,
+            step_tokens=step_tokens,
         )
 
     def hear(self, event: Event) -> None:
@@ -121,7 +124,7 @@ class Books:
             ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
             self._accountant.follow(sequence, tokens, self.root(request.salt))
         else:
-            self._reuse.ask(keys, num_prompt_tokens)
+            self._what_ifs.ask(keys, num_prompt_tokens)
             ledger = self._accountant.open(
                 sequence,
                 tokens,
@@ -148,15 +151,15 @@ class Books:
         """A sequence has ended."""
         self._accountant.close(sequence)
         if keys is not None:
-            self._reuse.use(keys.keys)
+            self._what_ifs.use(keys.keys)
 
     def reset(self) -> None:
         """The cache was emptied."""
-        self._reuse.clear()
+        self._what_ifs.clear()
 
     def what_if(self) -> tuple[WhatIf, ...]:
-        """Hits under LRU with half, one, two and four times the blocks."""
-        return self._reuse.result()
+        """Hits with half, one, two and four times the blocks, under the policy in use."""
+        return self._what_ifs.result()
 
     def teller(self, tenant: str | None) -> Storyteller:
         """Tells one reader, a tenant or (None) the operator, of requests."""

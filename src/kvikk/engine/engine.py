@@ -81,6 +81,8 @@ class Engine:
                 numerics=backend.numerics,
                 tokenizer=tokenizer,
                 block_bytes=block_bytes or (0,) * len(plan.groups),
+                step_tokens=step_tokens,
+                eviction=eviction,
                 memory_bytes=ledger_memory_bytes,
             )
         )

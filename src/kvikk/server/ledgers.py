@@ -116,6 +116,7 @@ def _what_if(books: Books) -> list[dict[str, Any]]:
         {
             "num_blocks": what_if.num_blocks,
             "share": float(share),
+            "eviction": what_if.eviction,
             "prompt_tokens": what_if.prompt_tokens,
             "hit_tokens": what_if.hit_tokens,
         }
