@@ -64,7 +64,8 @@ def route(
         typer.Option(
             rich_help_panel="Choosing",
             metavar="URL=ADDRESS[,REPLAY]",
-            help="Where the replica of that URL publishes KV events, and repeats them; repeatable.",
+            help="Where the replica of that URL publishes KV events, and repeats them; repeatable. "
+            "*=tcp://*:5557,tcp://*:5558 is every replica at its own address.",
         ),
     ] = None,
     capacity_tokens: Annotated[
@@ -304,6 +305,6 @@ def _text_side(model: str) -> "TextSide":
     from kvikk.text.chat import load_chat_template
     from kvikk.text.tokenizer import load_tokenizer
 
-    source = resolve(model)
+    source = resolve(model, weights=False)
     tokenizer = load_tokenizer(source)
     return TextSide(tokenizer, load_chat_template(source, tokenizer))

@@ -86,7 +86,7 @@ class AwarePlacement:
 
     def joined(self, view: ReplicaView, url: str) -> None:
         """See ``Placement.joined``."""
-        source = self._options.events.get(url.rstrip("/"))
+        source = self._options.event_source(url)
         blocks = self._learned_blocks(view)
         self.holders[view.slot] = Holder(view, url, self.index, source, blocks, self._follow_told)
         self._num_slots = max(self.holders) + 1
