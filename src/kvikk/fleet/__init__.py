@@ -8,14 +8,14 @@ package does not import Ray.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvikk.fleet.application import application as application
+    from kvikk.fleet.deployments import application as application
 
 __all__ = ["application"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "application":
-        from kvikk.fleet.application import application
+        from kvikk.fleet.deployments import application
 
         return application
     raise AttributeError(f"module 'kvikk.fleet' has no attribute {name!r}")

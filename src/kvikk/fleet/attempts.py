@@ -16,14 +16,16 @@ from kvikk.router.records import Decision, RoutedRequest
 class Attempt:
     """An attempt to have a request answered; its id is its own for ever, minted by the ledger.
 
-    Serve asks for a choice as often as it likes, so ``decision`` is the last one, and an account of
-    it is kept only once (see ``Members``). ``wanted`` names the one replica that may answer, "" for
-    any; ``tried`` are the ids of those that failed the request before. ``ended`` is set once nobody
-    waits for it any more.
+    ``has_prompt`` says that a replica computes something for it, so that it matters which.
+    ``wanted`` names the one replica that may answer, "" for any; ``tried`` are the ids of those
+    that failed the request before. Serve asks for a choice as often as it likes: ``decision`` is
+    the last one, and an account of it is kept only once (see ``Members``). ``ended`` is set once
+    nobody waits for it any more.
     """
 
     id: str
     asked: Asked
+    has_prompt: bool = True
     wanted: str = ""
     tried: frozenset[str] = frozenset()
     routed: RoutedRequest | None = None

@@ -94,13 +94,18 @@ class Exchange:
         """Ask one replica, with so many attempts ``left``; whether the client has its answer."""
         attempt_id = self._ingress.ledger.mint()
         attempt = Attempt(
-            attempt_id, self._asked._replace(id=attempt_id), self._wanted, frozenset(self._tried)
+            attempt_id,
+            self._asked._replace(id=attempt_id),
+            self._has_prompt,
+            self._wanted,
+            frozenset(self._tried),
         )
         members, sent = self._members, None
         try:
             async with self._ingress.answering.choose_replica(attempt) as chosen:
                 sent = _Sent(attempt, chosen.replica_id, time.monotonic())
                 if attempt.decision is None or attempt.decision.replica.id != sent.replica:
+                    # The best were full.
                     await members.ask(members.taken, attempt, sent.replica)
                 return await self._send(chosen, sent, send, left)
         except BackPressureError:

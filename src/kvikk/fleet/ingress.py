@@ -33,21 +33,28 @@ _PROMPTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/mes
 _ABOUT_ONE = ("/v1/kvikk/", "/v1/responses/")
 _KEPT_ANSWERS = 1 << 16
 _SETTLE_S = 1.0
+_ANSWER_S = 5.0
 # The proxy would go on reading an answer that nobody waits for.
 _FORBIDDEN = b"x-request-disconnect-disabled"
 
 
 class Ingress:
-    """One ingress: an ASGI application in front of ``engines``, a handle of Ray Serve's."""
+    """One ingress: an ASGI application in front of ``engines``, a handle of Ray Serve's.
 
-    def __init__(self, options: FleetOptions, application: str, engines: Any) -> None:
+    ``node`` is where it runs.
+    """
+
+    def __init__(
+        self, options: FleetOptions, application: str, engines: Any, node: str = ""
+    ) -> None:
         self.options = options
         self.ledger = FleetLedger()
         self.engines = engines
         self.answering = engines.options(method_name="answer", stream=True)
         self._application = application
+        self._node = node
         self._answered: OrderedDict[str, str] = OrderedDict()  # who answered, by request id
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[list[Any]]] = set()
 
     @property
     def _has_router(self) -> bool:
@@ -91,10 +98,8 @@ class Ingress:
             try:
                 if self.ledger.owed() or not self._has_router:
                     # The first call of a handle makes its router, which learns who there is.
-                    response = self.engines.broadcast("collect", self.ledger.ask())
-                    for batch in await response.results_async(return_exceptions=True):
-                        if not isinstance(batch, BaseException):
-                            self.ledger.receive(batch)
+                    for batch in await self._ask_all("collect", self.ledger.ask()):
+                        self.ledger.receive(batch)
                 if self._has_router:
                     self.ledger.fleet(set(self.members.views))
             except Exception:
@@ -102,8 +107,7 @@ class Ingress:
 
     def stop(self, attempt: str) -> None:
         """Tell the replica that nobody waits for this attempt, whichever it is."""
-        response = self.engines.broadcast("stop", attempt)
-        task = asyncio.ensure_future(response.results_async(return_exceptions=True))
+        task = asyncio.create_task(self._ask_all("stop", attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -153,13 +157,24 @@ class Ingress:
             return "application/json", orjson.dumps(await self._fleet())
         return None
 
+    async def _ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """What the replicas answer; those that cannot are left out."""
+        response = self.engines.broadcast(method, *arguments)
+        try:
+            answers = await response.results_async(timeout_s=_ANSWER_S, return_exceptions=True)
+        except TimeoutError:
+            return []
+        return [one for one in answers if not isinstance(one, BaseException)]
+
     async def _metrics(self) -> str:
         members = self.members
         return await members.ask(members.placement.metrics)
 
     async def _fleet(self) -> dict[str, Any]:
-        """The router's figures; beside each replica where it runs, and the fleet's ledger."""
+        """The router's figures; beside each replica its own, and the fleet's ledger."""
         members = self.members
+        told = await self._ask_all("figures")
+        own = {figures.pop("id"): figures for figures in told}
 
         def read() -> dict[str, Any]:
             _, found = members.placement.page("/v1/kvikk/fleet") or ("", b"{}")
@@ -168,11 +183,13 @@ class Ingress:
                 member = members.members[replica["id"]]
                 del replica["url"]
                 replica |= {"node": member.node, "pid": member.pid, "epoch": member.epoch}
+                replica["engine"] = own.get(replica["id"])
             return shown
 
         totals = self.ledger.totals()
         return {
             "name": self.options.name,
+            "node": self._node,
             "model": self.options.server.engine.model,
             **await members.ask(read),
             "ledger": {**asdict(totals), "by_replica": self.ledger.by_replica()},

@@ -89,7 +89,7 @@ class Members:
         known = [name for name in candidates if name in self.views]
         if attempt.wanted:
             return [[attempt.wanted]] if attempt.wanted in known else []
-        if attempt.ended or not known:
+        if attempt.ended or not attempt.has_prompt or not known:
             return [known]
         for name, view in self.views.items():
             view.eligible = name in candidates

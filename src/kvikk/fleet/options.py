@@ -12,13 +12,14 @@ class Replicas:
     """How many engines, and where. Raises ModelError for what makes no sense.
 
     Serve keeps between ``least`` and ``most`` of them, so many that each has ``waiting_tokens``
-    prompt tokens waiting. Each reserves ``cpus`` and ``gpus`` of a node, and at most ``per_node``
-    share one (None: any number).
+    prompt tokens waiting on average over ``window_s``. Each reserves ``cpus`` and ``gpus`` of a
+    node, and at most ``per_node`` share one (None: any number).
     """
 
     least: int = 1
     most: int = 1
     waiting_tokens: int = 4096
+    window_s: float = 15.0
     upscale_delay_s: float = 10.0
     downscale_delay_s: float = 300.0
     cpus: float = 1.0
@@ -30,8 +31,8 @@ class Replicas:
             raise ModelError(f"replicas.min is {self.least}; at least 1 is needed")
         if self.most < self.least:
             raise ModelError(f"replicas.max is {self.most}, below replicas.min, {self.least}")
-        if self.waiting_tokens < 1:
-            raise ModelError("replicas.waiting_tokens must be at least 1")
+        if self.waiting_tokens < 1 or not self.window_s > 0:
+            raise ModelError("replicas.waiting_tokens and replicas.window must be above 0")
         if min(self.upscale_delay_s, self.downscale_delay_s, self.cpus, self.gpus) < 0:
             raise ModelError("a delay or a resource of replicas is negative")
         if self.per_node is not None and not 1 <= self.per_node <= 100:

@@ -27,6 +27,7 @@ _REPLICAS: _Fields = {
     "min": ("least", Field.integer),
     "max": ("most", Field.integer),
     "waiting_tokens": ("waiting_tokens", Field.integer),
+    "window": ("window_s", Field.number),
     "upscale_delay": ("upscale_delay_s", Field.number),
     "downscale_delay": ("downscale_delay_s", Field.number),
     "cpus": ("cpus", Field.number),

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import Message
@@ -101,6 +102,25 @@ class Replica:
     async def collect(self, ask: Ask) -> Batch:
         """Records that an ingress lacks."""
         return self._outbox.collect(ask)
+
+    def figures(self) -> dict[str, Any]:
+        """The engine as it is now; of its blocks, sums over groups."""
+        stats = self._service.worker.stats()
+        blocks = {
+            name: sum(getattr(group, name) for group in stats.groups)
+            for name in ("total_blocks", "live_blocks", "cached_blocks")
+        }
+        return {
+            "id": self.member.id,
+            "running_requests": stats.running_requests,
+            "waiting_requests": stats.waiting_requests,
+            "waiting_tokens": stats.waiting_tokens,
+            "block_size": stats.block_size,
+            **blocks,
+            "prompt_tokens": stats.prefix_query_tokens,
+            "hit_tokens": stats.prefix_hit_tokens,
+            "generated_tokens": stats.generated_tokens,
+        }
 
     def waiting_tokens(self) -> int:
         """Prompt tokens that were accepted and are not computed."""

@@ -1,5 +1,6 @@
 """``kvikk fleet up`` and ``down``: a fleet's beginning and end on a cluster of Ray."""
 
+import logging
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from kvikk.fleet.options import FleetOptions
 # Read by Ray and Serve when their processes start.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     # A client's header shall not keep an answer going that nobody waits for.
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "kvikk.fleet.proxy:middlewares",
 }
@@ -30,7 +32,7 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
     ray, serve = _connect(options.ray, start=is_local)
-    from kvikk.fleet.application import application
+    from kvikk.fleet.deployments import application
 
     try:
         server = options.server
@@ -45,7 +47,7 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
             raise RequestError(f"the fleet did not start: {_first_line(error)}") from None
         say(f"listening on http://{server.host}:{server.port}")
         while is_local and not ended.wait(_WATCH_S):
-            if options.name not in serve.status().applications:
+            if not _runs(serve, options.name):
                 say("it was told to end")
                 break
         if is_local:
@@ -62,7 +64,7 @@ def end_fleet(name: str, address: str) -> bool:
     """
     ray, serve = _connect(address, start=False)
     try:
-        if name not in serve.status().applications:
+        if not _runs(serve, name):
             return False
         serve.delete(name)
         if not serve.status().applications:
@@ -72,12 +74,23 @@ def end_fleet(name: str, address: str) -> bool:
         ray.shutdown()
 
 
+def _runs(serve: Any, name: str) -> bool:
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        return name in serve.status().applications
+    except (RayError, RayServeException):  # what would know has ended
+        return False
+
+
 def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray
     from ray import serve
 
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         ray.init(
             address="local" if start else address,

@@ -18,6 +18,7 @@ from kvikk.fleet.options import FleetOptions
 from kvikk.fleet.scaling import WAITING_TOKENS
 
 INGRESS, ENGINES = "ingress", "engines"
+_INGRESS_CPUS = 0.25
 # As long as a replica that leaves may take for the answers that it has begun.
 _WAIT_LOOP_S = 1.0
 
@@ -40,6 +41,10 @@ class Engine:
         """See ``Replica.answer``."""
         async for frame in self._replica.answer(attempt, request, prompt_tokens):
             yield frame
+
+    async def figures(self) -> dict[str, Any]:
+        """See ``Replica.figures``."""
+        return self._replica.figures()
 
     async def stop(self, attempt: str) -> None:
         """See ``Replica.stop``."""
@@ -79,7 +84,9 @@ class IngressDeployment:
         from kvikk.server.keys import ApiKeys, KeyGate
 
         server = self._options.server
-        ingress = Ingress(self._options, serve.get_replica_context().app_name, self._engines)
+        name = serve.get_replica_context().app_name
+        node = ray.get_runtime_context().get_node_id()
+        ingress = Ingress(self._options, name, self._engines, node)
         return KeyGate(ingress, ApiKeys(server.api_keys, server.operator_key))
 
 
@@ -97,6 +104,7 @@ def application(options: FleetOptions) -> serve.Application:
         autoscaling_config=AutoscalingConfig(
             min_replicas=bounds.least,
             max_replicas=bounds.most,
+            look_back_period_s=bounds.window_s,
             upscale_delay_s=bounds.upscale_delay_s,
             downscale_delay_s=bounds.downscale_delay_s,
             policy=AutoscalingPolicy(
@@ -115,7 +123,7 @@ def application(options: FleetOptions) -> serve.Application:
         serve.ingress()(IngressDeployment),
         name=INGRESS,
         num_replicas=1,
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": _INGRESS_CPUS},
         max_ongoing_requests=max(100, options.most_waiting * 2),
     )
     return ingress.bind(options, engines.bind(options))

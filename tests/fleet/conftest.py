@@ -1,0 +1,29 @@
+"""One fleet for all tests that need one: three nodes of Ray on this machine, two or three engines.
+
+It is started and ended here, and nothing of it stays.
+"""
+
+import os
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from kvikk.listening import listen
+from tests.fleet.live import LiveFleet, start
+
+# Read by Ray's processes as they start; see ``kvikk.fleet.running`` for what users get.
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "kvikk.fleet.proxy:middlewares",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "0.5",
+    "RAY_DEDUP_LOGS": "0",
+}
+
+
+@pytest.fixture(scope="session")
+def fleet() -> Iterator[LiveFleet]:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    with patch.dict(os.environ, _ENVIRONMENT), start(port) as live:
+        yield live

@@ -1,0 +1,199 @@
+"""A fleet on Ray Serve: SmolLM2 on three nodes, behind one ingress."""
+
+import threading
+from itertools import count
+
+import pytest
+
+from kvikk.engine.llm import LLM
+from tests.fleet.live import BLOCK_SIZE, OPTIONS, Answer, LiveFleet
+
+_numbers = count(1)
+
+
+def fresh_prompt(num_tokens: int) -> list[int]:
+    """A prompt that begins like no other."""
+    number = next(_numbers)
+    return [1000 + number, *(1 + (7 * number + 3 * place) % 900 for place in range(num_tokens - 1))]
+
+
+def cached(response) -> int:
+    return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_conversations_hit_as_they_would_on_one_engine(fleet: LiveFleet) -> None:
+    """What each turn reuses, and what it says, is as if there were but one replica."""
+    conversations = [fresh_prompt(40) for _ in range(3)]
+    with_one = LLM("smollm2", threads=1, kv_memory_bytes=256 << 20, block_size=BLOCK_SIZE)
+    replicas: dict[int, set[str]] = {}
+    for turn in range(3):
+        for number, prompt in enumerate(conversations):
+            alone = with_one.generate([prompt], max_tokens=12, ignore_eos=True, temperature=0)[0]
+            response = fleet.complete(prompt, 12)
+            assert cached(response) == alone.usage.cached_tokens
+            assert response.json()["choices"][0]["text"] == alone.text
+            assert (turn == 0) == (cached(response) == 0)
+            replicas.setdefault(number, set()).add(response.headers["x-kvikk-replica"])
+            prompt += [*alone.token_ids, *fresh_prompt(9)]
+    assert all(len(names) == 1 for names in replicas.values())
+    assert len(set.union(*replicas.values())) > 1, "one replica did it all"
+
+
+def test_what_the_ingress_believes_of_the_replicas_is_what_their_engines_hold(
+    fleet: LiveFleet,
+) -> None:
+    for _ in range(4):
+        fleet.complete(fresh_prompt(5 * BLOCK_SIZE + 3))
+    fleet.wait_for(
+        lambda: all(
+            one["held_blocks"] == one["engine"]["cached_blocks"] > 0
+            for one in fleet.status()["replicas"]
+        )
+    )
+
+
+def test_the_formats_are_the_servers(fleet: LiveFleet) -> None:
+    asked = {
+        "model": "smollm2",
+        "max_tokens": 4,
+        "messages": [{"role": "user", "content": "What did Viking ships have at the bow?"}],
+    }
+    message = fleet.http.post("/v1/messages", json=asked).json()
+    assert message["type"] == "message"
+    chat = fleet.http.post("/v1/chat/completions", json=asked).json()
+    assert chat["object"] == "chat.completion"
+    fleet.sent_tokens += 2 * chat["usage"]["prompt_tokens"]
+    fleet.sent_requests += 2
+    assert fleet.http.get("/v1/models").json()["data"][0]["id"] == "smollm2"
+    wrong = fleet.http.post("/v1/messages", json={})
+    assert (wrong.status_code, wrong.json()["type"]) == (400, "error")
+    fleet.sent_tokens += 1  # what cannot be read counts for a token, and is booked as refused
+    fleet.sent_requests += 1
+    story = fleet.http.get(f"/v1/kvikk/requests/{chat['id']}").json()
+    assert story["prompt_tokens"] == chat["usage"]["prompt_tokens"]
+
+
+def test_a_response_is_gone_on_from_where_it_was_made(fleet: LiveFleet) -> None:
+    first = fleet.http.post(
+        "/v1/responses", json={"model": "smollm2", "input": "Ships?", "max_output_tokens": 4}
+    ).json()
+    second = fleet.http.post(
+        "/v1/responses",
+        json={
+            "model": "smollm2",
+            "input": "And how were they steered?",
+            "max_output_tokens": 4,
+            "previous_response_id": first["id"],
+        },
+    )
+    assert second.status_code == 200, second.text
+    for response in (first, second.json()):
+        fleet.sent_tokens += response["usage"]["input_tokens"]
+        fleet.sent_requests += 1
+
+
+def test_tenants_share_nothing_and_only_the_operator_sees_the_fleet(fleet: LiveFleet) -> None:
+    prompt = fresh_prompt(40)
+    with fleet.client("key-of-a") as a, fleet.client("key-of-b") as b:
+        for client, hit in ((a, 0), (b, 0), (a, 32), (b, 32)):
+            assert cached(client.post("/v1/completions", json=fleet.body(prompt, 2))) == hit
+        assert a.get("/v1/kvikk/fleet").status_code == 403
+        assert a.get("/metrics").status_code == 403
+    with fleet.client("key-of-nobody") as nobody:
+        assert nobody.post("/v1/completions", json={}).status_code == 401
+    assert "kvikk_router_prompt_tokens_total" in fleet.http.get("/metrics").text
+
+
+@pytest.mark.parametrize("header", [{}, {"x-request-disconnect-disabled": "?1"}])
+def test_a_client_that_leaves_stops_the_work(fleet: LiveFleet, header: dict[str, str]) -> None:
+    """An answer of thousands of tokens, left after the first, whatever the proxy is asked for."""
+    fleet.http.headers.update(header)
+    answer = fleet.stream(fresh_prompt(40), 4000, on_piece=lambda answer: False)
+    for name in header:
+        del fleet.http.headers[name]
+    fleet.wait_for(lambda: fleet.replica(answer.replica)["engine"]["running_requests"] == 0)
+    generated = fleet.replica(answer.replica)["engine"]["generated_tokens"]
+    assert fleet.replica(answer.replica)["running_requests"] == 0
+    assert fleet.wait_until_settled()
+    assert fleet.replica(answer.replica)["engine"]["generated_tokens"] == generated < 4000
+
+
+def test_a_streams_pieces_come_while_the_engine_works_on_the_rest(fleet: LiveFleet) -> None:
+    running: list[int] = []
+
+    def look(answer: Answer) -> bool:
+        if len(answer.pieces) == 1:
+            running.append(fleet.replica(answer.replica)["engine"]["running_requests"])
+        return True
+
+    answer = fleet.stream(fresh_prompt(40), 60, on_piece=look)
+    assert running == [1]
+    assert answer.is_whole
+    assert answer.usage is not None
+    assert answer.usage["completion_tokens"] == 60
+
+
+def test_replicas_come_with_waiting_prompts_and_go_without(fleet: LiveFleet) -> None:
+    """A few long prompts are more than two replicas are meant to have waiting."""
+    assert fleet.num_replicas() == OPTIONS.replicas.least
+    threads = [
+        threading.Thread(target=fleet.complete, args=(fresh_prompt(1000), 1)) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    fleet.wait_for(lambda: fleet.num_replicas() == OPTIONS.replicas.most)
+    for thread in threads:
+        thread.join()
+    fleet.wait_for(lambda: fleet.num_replicas() == OPTIONS.replicas.least)
+
+
+def test_when_a_node_dies_its_streams_end_with_an_error_and_all_others_finish(
+    fleet: LiveFleet,
+) -> None:
+    answers: list[Answer] = []
+    begun = threading.Semaphore(0)
+
+    def begin(answer: Answer) -> bool:
+        if len(answer.pieces) == 1:
+            begun.release()
+        return True
+
+    def ask(prompt: list[int]) -> None:
+        answers.append(fleet.stream(prompt, 150, on_piece=begin))
+
+    threads = [threading.Thread(target=ask, args=(fresh_prompt(40),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        begun.acquire()
+    status = fleet.status()
+    nodes = {node.node_id: node for node in fleet.cluster.worker_nodes}
+    victim = next(
+        one for one in status["replicas"] if one["node"] in nodes and one["running_requests"]
+    )
+    fleet.cluster.remove_node(nodes[victim["node"]], allow_graceful=False)
+    waiting = [threading.Thread(target=fleet.complete, args=(fresh_prompt(40),)) for _ in range(4)]
+    for thread in (*waiting, *threads):
+        if thread in waiting:
+            thread.start()
+    for thread in (*waiting, *threads):
+        thread.join()
+    assert len(answers) == len(threads)
+    broken = [answer for answer in answers if answer.replica == victim["id"]]
+    assert len(broken) == victim["running_requests"]
+    for answer in broken:
+        assert not answer.is_whole
+        assert answer.error is not None
+        assert answer.error["code"] == "replica_failed"
+    assert all(answer.is_whole for answer in answers if answer not in broken)
+    fleet.wait_for(lambda: victim["id"] not in [one["id"] for one in fleet.status()["replicas"]])
+    ledger = fleet.wait_until_settled()
+    assert ledger["by_cause"]["lost"] == 40 * len(broken)
+
+
+def test_the_ledgers_sum_is_what_the_clients_sent(fleet: LiveFleet) -> None:
+    """Through all that happened above: answers, clients that left, tenants, a killed node."""
+    fleet.complete(fresh_prompt(20))
+    ledger = fleet.wait_until_settled()
+    assert ledger["requests"] == fleet.sent_requests
+    assert sum(ledger["by_cause"].values()) == fleet.sent_tokens
