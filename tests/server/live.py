@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,13 +58,19 @@ class LiveServer:
         self.wait_for(lambda: self.cache()["live_blocks"] == 0)
 
 
-@contextmanager
-def start(options: ServerOptions) -> Iterator[LiveServer]:
+def start(options: ServerOptions) -> AbstractContextManager[LiveServer]:
     """Run a server on a free port until the block ends."""
+    return start_command(__name__, json.dumps(asdict(options), default=str))
+
+
+@contextmanager
+def start_command(module: str, *arguments: str, **environment: str) -> Iterator[LiveServer]:
+    """The same, of a module that serves when it is run."""
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(asdict(options), default=str)],
+        [sys.executable, "-m", module, *arguments],
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | environment,
     )
     try:
         log = []

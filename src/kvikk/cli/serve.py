@@ -92,6 +92,14 @@ def serve(
             "--ledger-text", rich_help_panel="Logs", help="Put the prompts into that log as well."
         ),
     ] = False,
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel="Logs",
+            metavar="URL",
+            help="Send spans of each request there, e.g. http://localhost:4318/v1/traces.",
+        ),
+    ] = None,
     ledger_memory: Annotated[
         str,
         typer.Option(
@@ -268,5 +276,6 @@ def serve(
             clock=clock,
             kv_events=kv_events,
             kv_events_replay=kv_events_replay,
+            otlp_traces_endpoint=otlp_traces_endpoint,
         )
     )

@@ -23,6 +23,7 @@ from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
 from kvikk.server.question import Question
 from kvikk.server.service import Service
+from kvikk.server.tracing.record import RequestTrace
 from kvikk.wire.answer_format import AnswerFormat, Ending, Event, merge
 from kvikk.wire.events import encode_event, encode_json
 from kvikk.wire.generation import GenerationFields
@@ -98,8 +99,20 @@ class Answer(Response):
         finally:
             watcher.cancel()
             scope["state"]["counts"] = self._counts | self._tab.counts
+            self._note(scope["state"].get("trace"))
             if not finished:
                 self._service.worker.abort(self._request_id)
+
+    def _note(self, trace: RequestTrace | None) -> None:
+        """Say what became of the request, where it is traced."""
+        if trace is not None:
+            trace.note_request(self._request_id, self._fields)
+            trace.note_answer(
+                self._mailbox.latest,
+                self._mailbox.ledger,
+                completion_tokens=self._choices.num_tokens,
+                finish_reasons=self._choices.finish_reasons,
+            )
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -31,6 +31,7 @@ from kvikk.server.routes import (
 )
 from kvikk.server.service import Service
 from kvikk.server.sleeping import sleep_when_idle
+from kvikk.server.tracing.middleware import Tracing
 
 
 def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
@@ -62,7 +63,9 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     app.state.service = service
     app.state.feeds = Feeds(service.worker)
     app.add_middleware(KeyGate, keys=ApiKeys(options.api_keys, options.operator_key))
-    app.add_middleware(AccessLog, log=service.access_log)  # around all others
+    app.add_middleware(AccessLog, log=service.access_log)
+    if service.span_export is not None:
+        app.add_middleware(Tracing, export=service.span_export)  # around all others
     install_error_handlers(app)
     apis = (chat_completions, completions, responses, messages, models, tokens)
     for routes in (*apis, bill, cache, sessions, pins, config, ledger, health, page):

@@ -125,6 +125,11 @@ class Choices:
         """Of those, what was thought and not said."""
         return sum(choice.num_reasoning_tokens for choice in self.choices)
 
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Of those that have ended by themselves."""
+        return [choice.ending.reason for choice in self.choices if choice.ending is not None]
+
     def best(self) -> list[Choice]:
         """Those that are sent, in the order in which they are."""
         if self.count == len(self.choices):

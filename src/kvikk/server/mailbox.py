@@ -10,17 +10,20 @@ from kvikk.wire.ledger import RequestLedger
 class Mailbox:
     """One request's outputs, waiting to be sent. Belongs to the event loop.
 
-    ``ledger`` is there before the first output, if the request was admitted at all.
+    ``ledger`` is there before the first output, if the request was admitted at all; ``latest`` is
+    the last output so far.
     """
 
     def __init__(self) -> None:
         self.ledger: RequestLedger | None = None
+        self.latest: Output | None = None
         self._outputs: list[Output] = []
         self._arrived = asyncio.Event()
         self.disconnected = False
 
     def put(self, output: Output) -> None:
         """Add an output."""
+        self.latest = output
         self._outputs.append(output)
         self._arrived.set()
 

@@ -31,12 +31,17 @@ class Metrics:
         model: str,
         stats: Callable[[], Stats],
         prompt_tokens: Callable[[], Mapping[Cause, int]],
+        traces: Mapping[str, int] | None = None,
     ) -> None:
-        """Of ``model``; ``prompt_tokens`` since the start are by what became of them."""
+        """Of ``model``; ``prompt_tokens`` since the start are by what became of them, and so are
+        the ``traces`` for a collector, if there are any.
+        """
         self._registry = CollectorRegistry()
         # A router tells by the start time whether this is still the process that it knew.
         ProcessCollector(registry=self._registry)
         self._registry.register(_EngineCollector(model, stats, prompt_tokens))
+        if traces is not None:
+            self._registry.register(_TraceCollector(traces))
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
             whole = Histogram(name, text, ["model_name"], buckets=buckets, registry=self._registry)
@@ -179,6 +184,24 @@ class _EngineCollector(Collector):
         family = CounterMetricFamily(name, text, labels=[*self._labels])
         family.add_metric([*self._labels.values()], value)
         return family
+
+
+class _TraceCollector(Collector):
+    """How many requests' spans reached the collector of traces, and how many did not."""
+
+    def __init__(self, traces: Mapping[str, int]) -> None:
+        self._traces = traces
+
+    def collect(self) -> Iterator[Metric]:
+        """The counts of this moment."""
+        counter = CounterMetricFamily(
+            "kvikk_traces",
+            "Requests whose spans were sent, refused by the collector, or dropped unsent.",
+            labels=["outcome"],
+        )
+        for outcome, count in self._traces.items():
+            counter.add_metric([outcome], count)
+        yield counter
 
 
 def _sum_groups(groups: Sequence[GroupStats]) -> dict[str, int]:

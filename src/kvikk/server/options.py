@@ -29,7 +29,8 @@ class ServerOptions:
     add to those that are known. ``clock`` is a file with seconds to add to the time for these.
     ``price_per_hour`` is what the machine costs. ``kv_events`` is the ZeroMQ address where changes
     of the cache are published, ``kv_events_replay`` where they are repeated. Conversations go to
-    sleep ``sleep_after_s`` after their last answer; None: only when told.
+    sleep ``sleep_after_s`` after their last answer; None: only when told. ``otlp_traces_endpoint``
+    is the address of a collector that gets spans of each request.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -51,6 +52,7 @@ class ServerOptions:
     kv_events: str | None = None
     kv_events_replay: str | None = None
     sleep_after_s: float | None = None
+    otlp_traces_endpoint: str | None = None
 
     @property
     def most_requests_a_tenant(self) -> int | None:

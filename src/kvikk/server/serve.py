@@ -20,6 +20,7 @@ from kvikk.server.log_lines import open_log
 from kvikk.server.options import ServerOptions
 from kvikk.server.report import memory_table
 from kvikk.server.service import Service
+from kvikk.server.tracing.export import check_endpoint
 
 # After the answers are done: connections that do not read what was sent are cut.
 _LAST_BYTES_S = 5
@@ -36,6 +37,8 @@ def run_server(options: ServerOptions) -> None:
     for file, name in ((options.ledger_log, LEDGER_LOG), (options.access_log, ACCESS_LOG)):
         if file is not None:
             open_log(file, name).close()
+    if options.otlp_traces_endpoint is not None:
+        check_endpoint(options.otlp_traces_endpoint)
     rules = options.load_rules()
     publisher = (
         None

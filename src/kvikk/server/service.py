@@ -34,6 +34,7 @@ from kvikk.server.options import ServerOptions
 from kvikk.server.prompts import PromptMaker
 from kvikk.server.question import ID_PREFIXES, Question
 from kvikk.server.tenants import TenantPlaces
+from kvikk.server.tracing.export import SpanExport
 from kvikk.text.grammars import Grammar, GrammarCompiler
 from kvikk.wire.models import ModelCard
 
@@ -50,7 +51,15 @@ class Service:
         self.worker = EngineWorker(loaded.engine)
         self.max_context_tokens = loaded.engine.max_context_tokens
         self.model = ModelCard(_model_id(loaded.model), int(time.time()), self.max_context_tokens)
-        self.metrics = Metrics(self.model.id, self.worker.stats, self._books.accounts.since_start)
+        self.span_export: SpanExport | None = None
+        if options.otlp_traces_endpoint is not None:
+            self.span_export = SpanExport(options.otlp_traces_endpoint)
+        self.metrics = Metrics(
+            self.model.id,
+            self.worker.stats,
+            self._books.accounts.since_start,
+            None if self.span_export is None else self.span_export.counts,
+        )
         self._ledger_log: LedgerLog | None = None
         if options.ledger_log is not None:
             text = loaded.tokenizer if options.ledger_text else None
@@ -73,7 +82,7 @@ class Service:
     def stop(self) -> None:
         """End what runs and close what is open; returns when all is done."""
         self.worker.stop()
-        for log in (self._ledger_log, self.access_log):
+        for log in (self._ledger_log, self.access_log, self.span_export):
             if log is not None:
                 log.close()
 
@@ -156,14 +165,19 @@ class Service:
         )
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()
+        broken = False
 
         def listen(output: Output) -> None:  # in the engine's thread, whose the books are
-            account = None if mailbox.ledger else self._books.accounts.find(request.id)
-            if account is not None:
-                mailbox.ledger = request_ledger(self._books, account, caller.reader)
-                tab.settle(account, output)
-            tab.take(output)
-            observe(output)
+            nonlocal broken
+            if not broken:
+                broken = True  # unless all of this goes well: then only the end is passed on
+                account = None if mailbox.ledger else self._books.accounts.find(request.id)
+                if account is not None:
+                    mailbox.ledger = request_ledger(self._books, account, caller.reader)
+                    tab.settle(account, output)
+                tab.take(output)
+                observe(output)
+                broken = False
             if output.ends_request:
                 self._places.give_back(caller.tenant)
             postman.post(mailbox, output)

@@ -36,8 +36,9 @@ def _shown(options: ServerOptions) -> dict[str, Any]:
     engine = fields["engine"]
     keys = {"num_api_keys": len(options.api_keys), "operator_key": bool(options.operator_key)}
     del fields["api_keys"]
-    if engine.get("redis_tier") is not None:
-        engine["redis_tier"] = engine["redis_tier"].rpartition("@")[2]  # its password in front
+    for holder, name in ((engine, "redis_tier"), (fields, "otlp_traces_endpoint")):
+        if holder.get(name) is not None:
+            holder[name] = holder[name].rpartition("@")[2]  # a password may be in front
     return {name: _plain(value) for name, value in (fields | keys).items()}
 
 

@@ -1,0 +1,1 @@
+"""A request as spans of a distributed trace, for OpenTelemetry collectors. Off unless asked for."""
