@@ -143,6 +143,7 @@ class Tiering:
                 return count
             data = self._backend.read(group, [block])
             self._threads.save((group, key), data, leaving=True)
+            self._unsaved.discard((group, key))
         return len(blocks)
 
     def used(self, sequence: Sequence) -> None:

@@ -51,6 +51,9 @@ def test_a_block_of_several_pieces_is_whole_or_a_miss(server: RedisServer) -> No
     assert len(names) == 2
     server.client.delete(*names[:1])
     assert sorted(block is None for block in tier.get(keys)) == [False, True]
+    assert sum(tier.contains(keys)) == 1, "what is left of it goes, and it can be put again"
+    assert tier.put(keys, contents(keys, size)) == 1
+    assert tier.get(keys) == contents(keys, size)
 
 
 def test_after_a_flush_everything_is_a_miss_and_can_be_put_again(server: RedisServer) -> None:
@@ -138,6 +141,16 @@ def test_a_damaged_value_is_a_miss_a_log_line_and_gone(
         assert tier.get(KEYS) == [*contents(KEYS[:3]), None, *contents(KEYS[4:])]
     assert len(caplog.records) == 1
     assert tier.contains(KEYS) == [True] * 3 + [False, True, True]
+
+
+def test_what_is_no_value_is_a_miss_and_gone_and_no_trouble(server: RedisServer) -> None:
+    tier = make_tier(server.url)
+    tier.put(KEYS, contents(KEYS))
+    server.client.delete(tier._name(KEYS[1]))
+    server.client.rpush(tier._name(KEYS[1]), "not", "ours")
+    assert tier.get(KEYS) == [content(KEYS[0]), None, *contents(KEYS[2:])]
+    assert tier.usage().trouble is None
+    assert tier.put(KEYS, contents(KEYS)) == 1
 
 
 def test_forgetting_all_leaves_other_models_alone(server: RedisServer) -> None:

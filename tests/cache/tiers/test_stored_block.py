@@ -65,3 +65,13 @@ def test_a_whole_block_of_another_kind_is_refused_for_what_it_is(
     stored = stored_by.pack(KEY, content(KEY)[: stored_by.block_bytes[0]])
     with pytest.raises(UnfitError, match=reason):
         block_format().unpack(asked_for, stored)
+
+
+@pytest.mark.parametrize("encoding", [0, 1, 2, 7])
+@pytest.mark.parametrize("payload", [b"", b"\0", b"\2" * 50, b"\1" + b"\xff" * 40])
+def test_a_payload_that_is_none_is_refused_though_its_checksum_fits(
+    encoding: int, payload: bytes
+) -> None:
+    stored = block_format()._with_header(KEY, BLOCK_BYTES, encoding, payload)
+    with pytest.raises(UnfitError, match="encoding"):
+        block_format().unpack(KEY, stored)

@@ -125,10 +125,64 @@ def test_two_engines_cannot_use_one_folder(tmp_path: Path) -> None:
     DiskTier(tmp_path, 1 << 20, block_format()).close()
 
 
-def test_a_file_in_place_of_the_folder_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_blocks_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match="cannot keep blocks in"):
-        DiskTier(tmp_path / "file", 1 << 20, block_format())
+    for folder in (tmp_path / "file", Path("/proc/self/blocks")):  # nobody writes there
+        with pytest.raises(ModelError, match="cannot keep blocks in"):
+            DiskTier(folder, 1 << 20, block_format())
+
+
+def test_what_no_engine_has_written_is_neither_counted_nor_touched(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "tier", tmp_path / "elsewhere"
+    first = DiskTier(folder, 1 << 20, block_format())
+    keys = chain(3)
+    first.put(keys, contents(keys))
+    used_bytes = first.usage().used_bytes
+    first.close()
+    path = first._path(keys[0])
+    elsewhere.mkdir()
+    (elsewhere / f"{path.name}.part").write_text("kept by a link")
+    (folder / "zz").symlink_to(elsewhere)
+    (folder / "ab").mkdir(exist_ok=True)
+    names = ["film.part", path.name, f"{path.name}.part", path.name.upper(), f"{path.name[:-1]}00"]
+    for name in names:
+        (folder / "ab" / name).write_text("somebody's")
+    (path.parent / f"{path.name[:-1]}+0").write_text("somebody's")
+    first._path(chain(1, 500)[0]).mkdir(parents=True)
+    second = DiskTier(folder, 1 << 20, block_format())
+    assert second.usage().used_blocks == 3
+    assert second.usage().used_bytes == used_bytes
+    assert second.get(keys) == contents(keys)
+    assert second.evict()
+    second.close()
+    assert sorted(one.name for one in (folder / "ab").iterdir()) == sorted(set(names))
+    assert list(elsewhere.iterdir())
+
+
+def test_what_cannot_be_read_for_a_while_is_a_miss_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = DiskTier(tmp_path, 1 << 20, block_format())
+    keys = chain(4)
+    tier.put(keys, contents(keys))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unused = os.open("/dev/null", os.O_RDONLY)
+    os.close(unused)
+    with caplog.at_level(logging.WARNING):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (unused, before[1]))  # no more open files
+        try:
+            got = tier.get(keys)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert got == [None] * 4
+    assert len(caplog.records) == 1
+    assert "reading from the disk tier" in caplog.text
+    assert tier.usage().used_blocks == 4
+    deadline = time.monotonic() + 20
+    while tier.get(keys) != contents(keys):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    tier.close()
 
 
 def damaged(stored: bytes, how: str) -> bytes:
@@ -201,11 +255,16 @@ def test_an_engine_killed_at_any_moment_leaves_whole_blocks_and_no_waste(tmp_pat
     limit = 40 * STORED_BYTES
     fork = multiprocessing.get_context("fork")
     chance = random.Random(0)
-    parts = 0
-    for seed in range(30):
-        process = fork.Process(target=write_until_killed, args=(tmp_path, seed, limit))
+    kills = parts = 0
+    while kills < 25 or not parts:  # one at least in the middle of a write
+        assert kills < 1000
+        process = fork.Process(target=write_until_killed, args=(tmp_path, kills, limit))
         process.start()
-        time.sleep(0.01 + 0.03 * chance.random())
+        kills += 1
+        began = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*")}
+        while {path: _mtime_ns(path) for path in tmp_path.glob("*/*")} == began:
+            assert process.is_alive()
+        time.sleep(0.01 * chance.random())
         process.kill()
         process.join()
         parts += len(list(tmp_path.glob("*/*.part")))
@@ -218,4 +277,10 @@ def test_an_engine_killed_at_any_moment_leaves_whole_blocks_and_no_waste(tmp_pat
             assert block is None or block == content(key)
         assert tier.usage().unfit == 0
         tier.close()
-    assert parts > 0, "no kill came in the middle of a write"
+
+
+def _mtime_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

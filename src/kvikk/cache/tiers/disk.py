@@ -47,16 +47,19 @@ class DiskTier:
         self._reading = Health(f"reading from the disk tier {folder}")
         self._writing = Health(f"writing to the disk tier {folder}")
         self._stored = self._loaded = self._evicted = self._unfit = 0
+        self._claim: int | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._claim = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._take_stock()
         except BlockingIOError:
+            self.close()
             raise ModelError(
                 f"another engine uses the disk tier {folder}; give each a folder of its own"
             ) from None
         except OSError as error:
+            self.close()
             raise ModelError(
                 f"cannot keep blocks in {folder}: {error.strerror or error}; choose another folder "
                 "with --disk-tier"
@@ -91,13 +94,21 @@ class DiskTier:
         return stored
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read blocks, each in one piece."""
-        values = [self._read(key) for key in keys]
+        """Read blocks, each in one piece. What cannot be read now stays for later."""
+        values: list[bytes | None] = []
+        gone: list[bytes] = []
+        for key in keys:
+            try:
+                values.append(self._read(key))
+            except FileNotFoundError:
+                values.append(None)
+                gone.append(key)
         blocks, unfit = fitting(self._format, keys, values)
         log_unfit(self.place, unfit)
-        self._unfit += len(unfit)
-        self._loaded += sum(block is not None for block in blocks)
-        self.evict([key for key, block in zip(keys, blocks, strict=True) if block is None])
+        with self._lock:
+            self._unfit += len(unfit)
+            self._loaded += sum(block is not None for block in blocks)
+        self.evict([*gone, *unfit])
         self.touch(keys)
         return blocks
 
@@ -141,16 +152,22 @@ class DiskTier:
 
     def close(self) -> None:
         """Leave the folder to others."""
-        os.close(self._claim)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def _take_stock(self) -> None:
-        """Find what is there, the oldest first; remove parts, and what is beyond the limit."""
+        """Find what is there, the oldest first; remove parts, and what is beyond the limit.
+
+        What no engine would have written is somebody else's, and left alone.
+        """
         found: list[tuple[int, bytes, int]] = []
         for entry in self._files():
-            key = _key_of(entry.name)
-            if key is None:
-                if entry.name.endswith(_PART):
-                    Path(entry.path).unlink(missing_ok=True)
+            key = _key_of(entry.name.removesuffix(_PART))
+            if key is None or self._path(key) != Path(entry.path.removesuffix(_PART)):
+                continue
+            if entry.name.endswith(_PART):
+                Path(entry.path).unlink(missing_ok=True)
                 continue
             state = entry.stat()
             found.append((state.st_mtime_ns, key, state.st_size))
@@ -164,8 +181,10 @@ class DiskTier:
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
         for folder in list(os.scandir(self._folder)):
-            if folder.is_dir() and len(folder.name) == 2:
-                yield from list(os.scandir(folder.path))
+            if folder.is_dir(follow_symlinks=False) and len(folder.name) == 2:
+                for entry in list(os.scandir(folder.path)):
+                    if entry.is_file(follow_symlinks=False):
+                        yield entry
 
     def _path(self, key: bytes) -> Path:
         name = key[:KEY_BYTES].hex()
@@ -184,10 +203,13 @@ class DiskTier:
             raise
 
     def _read(self, key: bytes) -> bytes | None:
+        """None where reading fails, and nothing is read for a while then."""
+        if not self._reading.usable:
+            return None
         try:
             value = self._path(key).read_bytes()
         except FileNotFoundError:
-            return None
+            raise
         except OSError as error:
             self._reading.failed(error)
             return None

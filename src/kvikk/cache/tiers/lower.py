@@ -2,6 +2,7 @@
 having. Everything here may wait for disks and networks and so runs beside the engine's thread.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,13 +99,19 @@ class Lower:
             tier.touch(keys)
 
     def find(self, lookup: Lookup) -> Found:
-        """The prefix that is worth having, and where what the pool lacks of it lies."""
+        """The prefix that is worth having, and where what the pool lacks of it lies.
+
+        A tier whose answer alone would take longer than computing everything is not asked.
+        """
         places: dict[Name, int] = {}
         best, most = Found(lookup.hit_blocks), 0.0
         longest = lookup.hit_blocks
         passed_over: PassedOver | None = None
+        computing_s = self._computing_s(len(lookup.keys) - lookup.hit_blocks)
         for number, tier in enumerate(self.tiers):
-            self._locate(lookup, number, places)
+            if (self.speeds[number].latency_s.value or 0.0) > computing_s:
+                continue
+            self._locate(lookup, number, places, computing_s)
             num_blocks = self._servable(lookup, places)
             if num_blocks <= longest:
                 continue
@@ -151,8 +158,12 @@ class Lower:
         for tier in self.tiers:
             tier.close()
 
-    def _locate(self, lookup: Lookup, number: int, places: dict[Name, int]) -> None:
-        """Ask one tier for what no faster one has, as far as a prefix without a hole can go."""
+    def _locate(self, lookup: Lookup, number: int, places: dict[Name, int], most_s: float) -> None:
+        """Ask one tier for what no faster one has, as far as a prefix without a hole can go.
+
+        After ``most_s`` it is asked no more.
+        """
+        begun_s = time.perf_counter()
         for start in range(0, len(lookup.keys), _BLOCKS_PER_QUESTION):
             chunk = lookup.keys[start : start + _BLOCKS_PER_QUESTION]
             wanted = [
@@ -168,6 +179,8 @@ class Lower:
                 places.update(
                     (name, number) for name, there in zip(wanted, answers, strict=True) if there
                 )
+            if time.perf_counter() - begun_s > most_s:
+                return
             for group, (held, reach) in enumerate(zip(lookup.held, lookup.reaches, strict=True)):
                 if reach is None and not all(
                     key in held or (group, key) in places for key in chunk
@@ -191,8 +204,7 @@ class Lower:
 
     def _saved_s(self, num_blocks: int, needed: Mapping[Name, int]) -> float:
         """Time that loading these saves against computing so many blocks."""
-        rate = self._prefill_tokens_per_s()
-        if rate is None:
+        if self._prefill_tokens_per_s() is None:
             return num_blocks
         num_bytes = [0] * len(self.tiers)
         for (group, _), number in needed.items():
@@ -200,7 +212,12 @@ class Lower:
         loading_s = sum(
             speed.seconds(count) for speed, count in zip(self.speeds, num_bytes, strict=True)
         )
-        return num_blocks * self._block_size / rate - loading_s
+        return self._computing_s(num_blocks) - loading_s
+
+    def _computing_s(self, num_blocks: int) -> float:
+        """What computing so many blocks takes; without end while that is unknown."""
+        rate = self._prefill_tokens_per_s()
+        return math.inf if rate is None else num_blocks * self._block_size / rate
 
     def _slices(self, names: Iterable[tuple[Name, int]]) -> Iterator[tuple[int, list[Name]]]:
         """Neighbours that lie in one tier, in pieces of at most about ``SLICE_BYTES``."""

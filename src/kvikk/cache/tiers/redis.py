@@ -29,6 +29,7 @@ CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
 _KEYS_PER_QUESTION = 512
+_NO_BLOCK = b""
 
 Result = TypeVar("Result")
 
@@ -118,7 +119,7 @@ class RedisTier:
                     pipeline.get(name)
                 else:
                     pipeline.getex(name, px=self._expire_ms)
-            pieces = iter(pipeline.execute())
+            pieces = iter(_values(pipeline.execute(raise_on_error=False)))
             return [_joined([next(pieces) for _ in self._names(key)]) for key in batch]
 
         values: list[bytes | None] = []
@@ -261,10 +262,23 @@ def _pieces(value: bytes) -> Iterator[bytes]:
         yield value[start : start + PIECE_BYTES]
 
 
-def _joined(pieces: list[bytes | None]) -> bytes | None:
-    """The value of these pieces; None if one is missing."""
+def _values(answers: Sequence[Any]) -> Iterator[bytes | None]:
+    """What was asked for. What is a list, say, and no value fits nothing; errors are raised."""
+    for answer in answers:
+        if isinstance(answer, redis.ResponseError) and str(answer).startswith("WRONGTYPE"):
+            yield _NO_BLOCK
+        elif isinstance(answer, Exception):
+            raise answer
+        else:
+            yield answer
+
+
+def _joined(pieces: Sequence[bytes | None]) -> bytes | None:
+    """The value of these pieces. Where only some are there, what fits nothing, so that it goes."""
     there = [piece for piece in pieces if piece is not None]
-    return b"".join(there) if len(there) == len(pieces) else None
+    if len(there) == len(pieces):
+        return b"".join(there)
+    return _NO_BLOCK if there else None
 
 
 def _place(url: str) -> str:

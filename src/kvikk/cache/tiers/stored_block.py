@@ -72,9 +72,13 @@ class BlockFormat:
         payload = memoryview(stored)[HEADER_BYTES:]
         if checksum != _checksum(stored[: HEADER_BYTES - _CHECKSUM_BYTES], payload):
             raise UnfitError("its checksum does not fit")
-        if encoding == _RAW:
-            return bytes(payload)
-        return _decompressed(payload, num_bytes)
+        try:
+            block = bytes(payload) if encoding == _RAW else _decompressed(payload, num_bytes)
+        except (ValueError, IndexError, ZeroDivisionError, zstandard.ZstdError):
+            raise UnfitError("its encoding is unknown") from None
+        if encoding not in (_RAW, _EXPONENTS) or len(block) != num_bytes:
+            raise UnfitError("its encoding is unknown")
+        return block
 
     def _with_header(self, key: bytes, num_bytes: int, encoding: int, payload: bytes) -> bytes:
         header = _HEADER.pack(_MAGIC, _VERSION, encoding, self.origin, key, num_bytes, b"")
