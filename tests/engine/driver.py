@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvikk.backends.base import Plan
 from kvikk.engine.engine import Engine
 from kvikk.engine.requests import Generation, Output, Request, TokenLogprob
@@ -20,6 +23,7 @@ class Answer:
     last: Output | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    embedding: NDArray[np.float32] | None = None
 
     def take(self, output: Output) -> None:
         assert self.last is None, "an output after the last one"
@@ -29,6 +33,7 @@ class Answer:
             assert self.prompt_logprobs is None, "told twice"
             self.prompt_logprobs = output.prompt_logprobs
         self.text += output.text
+        self.embedding = output.embedding
         assert output.usage.completion_tokens == len(self.token_ids)
         if output.finish_reason is not None:
             self.last = output

@@ -17,6 +17,7 @@ from kvikk.backends.base import Batch, LogitsEdit, Logprobs, MemoryUse, Plan, Sa
 from kvikk.backends.logprobs import logprobs
 from kvikk.engine.chance import choice_seed, uniform
 from kvikk.engine.requests import Generation
+from kvikk.models.adapter import Adapter, LowRank
 from kvikk.models.decoder import Decoder
 from kvikk.shapes.shape import CacheGroup
 
@@ -45,6 +46,25 @@ def _logits(kept: Sequence[int]) -> NDArray[np.float32]:
     )
 
 
+def hidden(kept: Sequence[int]) -> NDArray[np.float32]:
+    """A digest of what a token has seen, as the four numbers of a hidden state."""
+    state = 0
+    for value in kept:
+        state = _mix(state ^ value)
+    return np.array([(_mix(state + place) >> 40) / 2**24 for place in range(4)], np.float32)
+
+
+def an_adapter(name: str) -> Adapter:
+    """An adapter that is this name."""
+    one = np.ones((1, 1), np.float32)
+    return Adapter(name.encode() * 8, {(0, "query"): LowRank(one, one, 1.0)})
+
+
+def adapter_value(digest: bytes) -> int:
+    """What an adapter of this content adds to all that is kept."""
+    return int.from_bytes(digest[:6], "little")
+
+
 def groups(*windows: int | None) -> tuple[CacheGroup, ...]:
     """One group a window; None keeps everything."""
     return tuple(CacheGroup((layer,), 1, 1, window) for layer, window in enumerate(windows))
@@ -61,6 +81,7 @@ class ExactBackend:
         self.batches: list[int] = []
         self.failure: Exception | None = None  # raised by the next step, once
         self.poison: int | None = None  # a token after which logits are NaN
+        self.adapters: dict[int, int] = {}
 
     def memory_use(self, decoder: Decoder, plan: Plan) -> MemoryUse:
         return MemoryUse(0, 0, tuple(8 * plan.block_size for _ in plan.groups))
@@ -70,6 +91,17 @@ class ExactBackend:
         self._blocks = [
             np.full((count, plan.block_size), _UNWRITTEN, np.uint64) for count in plan.num_blocks
         ]
+
+    def load_adapter(self, number: int, adapter: Adapter) -> None:
+        assert number > 0
+        assert number not in self.adapters
+        self.adapters[number] = adapter_value(adapter.content_digest)
+
+    def unload_adapter(self, number: int) -> None:
+        del self.adapters[number]
+
+    def hidden_states(self) -> NDArray[np.float32]:
+        return self._hidden_states
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         num_tokens, num_sequences = len(batch.token_ids), batch.block_tables[0].shape[0]
@@ -87,6 +119,8 @@ class ExactBackend:
         self.computed_tokens += num_tokens
         self.batches.append(num_tokens)
         kept = [self._token(batch, row) for row in range(num_tokens)]
+        if batch.hidden_rows is not None:
+            self._hidden_states = np.array([hidden(kept[row]) for row in batch.hidden_rows])
         rows = batch.logits_rows.tolist()
         logits = np.array([_logits(kept[row]) for row in rows], np.float32)
         for index, row in enumerate(rows):
@@ -97,6 +131,8 @@ class ExactBackend:
     def _token(self, batch: Batch, row: int) -> list[int]:
         token_id, position = int(batch.token_ids[row]), int(batch.positions[row])
         table_row, size = int(batch.sequence_rows[row]), self._plan.block_size
+        number = 0 if batch.adapters is None else int(batch.adapters[table_row])
+        adapter = self.adapters[number] if number else 0
         kept = []
         for group, blocks, tables in zip(
             self._plan.groups, self._blocks, batch.block_tables, strict=True
@@ -107,7 +143,7 @@ class ExactBackend:
             held = tables[table_row, visible // size]
             assert (held >= 0).all(), "a token looks at a block that was given back"
             seen = int(blocks[held, visible % size].sum(dtype=np.uint64))
-            value = _keep(token_id, position, seen)
+            value = _keep(token_id, position, seen + adapter)
             blocks[tables[table_row, position // size], position % size] = value
             kept.append(value)
         return kept
@@ -147,6 +183,7 @@ def answer(
     max_context_tokens: int,
     choice: int = 0,
     told: list[NDArray[np.float32]] | None = None,
+    adapter: int = 0,
 ) -> tuple[list[int], str]:
     """The tokens a request must get and why it ends: one sequence, alone, nothing paged.
 
@@ -161,7 +198,7 @@ def answer(
         for position in range(len(kept[0]), len(tokens)):
             for values, window in zip(kept, windows, strict=True):
                 first = 0 if window is None else max(0, position - window + 1)
-                values.append(_keep(tokens[position], position, sum(values[first:])))
+                values.append(_keep(tokens[position], position, sum(values[first:]) + adapter))
             if told is not None:
                 told.append(_logits([values[-1] for values in kept]))
         logits = _logits([values[-1] for values in kept])
@@ -176,6 +213,20 @@ def answer(
             return tokens[len(prompt) :], "stop"
         if len(tokens) == limit:
             return tokens[len(prompt) :], "length"
+
+
+def embedding(
+    prompt: Sequence[int], pooling: str, windows: Sequence[int | None], adapter: int = 0
+) -> NDArray[np.float64]:
+    """A prompt as one vector: alone, nothing paged."""
+    kept: list[list[int]] = [[] for _ in windows]
+    states = []
+    for position, token_id in enumerate(prompt):
+        for values, window in zip(kept, windows, strict=True):
+            first = 0 if window is None else max(0, position - window + 1)
+            values.append(_keep(token_id, position, sum(values[first:]) + adapter))
+        states.append(hidden([values[-1] for values in kept]).astype(np.float64))
+    return states[-1] if pooling == "last" else np.mean(states, axis=0)
 
 
 def edited(

@@ -6,16 +6,17 @@ prompt gets alone, without blocks.
 """
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvikk.backends.base import SamplingParameters
-from kvikk.engine.requests import Generation, Request
+from kvikk.engine.requests import Generation, Pooling, Request
 from kvikk.errors import RequestError
 from tests.engine import driver
 from tests.engine.driver import Answer
-from tests.engine.exact_backend import answer
+from tests.engine.exact_backend import adapter_value, an_adapter, answer, embedding
 from tests.engine.guessing import Knowing
 
 # Small pools: two or three requests fill them.
@@ -59,7 +60,11 @@ REQUESTS = st.tuples(
         num_prompt_logprobs=st.sampled_from([None, None, None, 1]),
     ),
     st.sampled_from([b"", b"", b"", b"tenant"]),
+    st.sampled_from(["", "", "", "red", "blue"]),
+    st.sampled_from([None, None, None, "last", "mean"]),
 )
+# What the two adapters are: the same at every loading.
+ADAPTERS = {name: an_adapter(name) for name in ("red", "blue")}
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -93,10 +98,20 @@ class EngineMachine(RuleBasedStateMachine):
         self.ended: set[str] = set()
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=6))
-    def add(self, requests: list[tuple[tuple[int, ...], Generation, bytes]]) -> None:
-        for prompt, generation, salt in requests:
-            request = Request(f"r{len(self.requests)}", prompt, generation, salt)
-            fits = len(prompt) < self.engine.max_context_tokens
+    def add(
+        self, requests: list[tuple[tuple[int, ...], Generation, bytes, str, Pooling | None]]
+    ) -> None:
+        for prompt, generation, salt, adapter, pooling in requests:
+            request = Request(
+                f"r{len(self.requests)}",
+                prompt,
+                generation if pooling is None else Generation(max_tokens=1),
+                salt,
+                adapter=adapter,
+                pooling=pooling,
+            )
+            fits = len(prompt) < self.engine.max_context_tokens + (pooling is not None)
+            fits &= not adapter or adapter in self.engine.adapters.by_name
             try:
                 self.engine.add(request)
             except RequestError:
@@ -129,6 +144,18 @@ class EngineMachine(RuleBasedStateMachine):
         assert aborted == (not done and name not in self.aborted)
         if aborted:
             self.aborted.add(name)
+
+    @rule(name=st.sampled_from(list(ADAPTERS)))
+    def change_adapters(self, name: str) -> None:
+        adapters = self.engine.adapters
+        if name not in adapters.by_name:
+            adapters.load(name, ADAPTERS[name])
+            return
+        running = adapters.unload(name)
+        unfinished = self.requests.keys() - self.aborted - self.ended
+        with_it = [self.requests[one] for one in unfinished if self.requests[one].adapter == name]
+        # Some may have it from an earlier loading.
+        assert 0 <= running <= sum(request.generation.choices for request in with_it)
 
     @rule(now=st.sampled_from([False, False, True]))
     def reset(self, now: bool) -> None:
@@ -170,6 +197,8 @@ class EngineMachine(RuleBasedStateMachine):
             self.one_step()
         assert not self.engine.has_work, "somebody starves"
         assert driver.live_blocks(self.engine) == 0
+        numbers = {one.number for one in self.engine.adapters.by_name.values()}
+        assert self.backend.adapters.keys() == numbers, "an adapter is forgotten with its last user"
         assert self.ended == self.requests.keys() <= self.answers.keys()
         for name, request in self.requests.items():
             self.compare(request, self.answers[name], 0)
@@ -181,12 +210,21 @@ class EngineMachine(RuleBasedStateMachine):
                     assert self.answers[name].finish_reason in ("abort", "error")
 
     def compare(self, request: Request, got: Answer, choice: int) -> None:
+        adapter = adapter_value(ADAPTERS[request.adapter].content_digest) if request.adapter else 0
+        if request.pooling is not None:
+            assert got.token_ids == []
+            if got.finish_reason == "stop":
+                prompt = request.prompt_token_ids
+                vector = embedding(prompt, request.pooling, self.windows, adapter)
+                np.testing.assert_allclose(got.embedding, vector, rtol=1e-6)
+            return
         token_ids, reason = answer(
             request.prompt_token_ids,
             request.generation,
             self.windows,
             self.engine.max_context_tokens,
             choice,
+            adapter=adapter,
         )
         if got.finish_reason in ("stop", "length"):
             assert (got.token_ids, got.finish_reason) == (token_ids, reason)

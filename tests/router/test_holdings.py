@@ -232,7 +232,7 @@ def publisher() -> Iterator[tuple[KvEventPublisher, Callable[[Event, list[int]],
     books = SimpleNamespace(on_event=None)
     published.follow(books)  # type: ignore[arg-type]
     try:
-        yield published, lambda event, tokens: books.on_event(event, tokens, b""), *addresses
+        yield published, lambda event, tokens: books.on_event(event, tokens, b"", ""), *addresses
     finally:
         published.close()
 

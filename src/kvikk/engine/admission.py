@@ -54,8 +54,8 @@ class Admission:
             if sequence.is_waiting_for_blocks() or self._is_looked_up(sequence):
                 continue
             num_tokens = len(sequence.token_ids)
-            # A prompt that shall be told of is computed, cached or not.
-            keys = sequence.block_keys(num_tokens) if sequence.has_told_prompt else ()
+            # A prompt whose tokens somebody wants to see is computed, cached or not.
+            keys = sequence.block_keys(num_tokens) if sequence.reads_cache else ()
             match = self._cache.match(keys, num_tokens)
             if match.pending_on is not None:
                 sequence.awaited = self._queues.find_running(match.pending_on)

@@ -15,6 +15,7 @@ from kvikk.engine.books import Books
 from kvikk.engine.choosing import choose
 from kvikk.engine.logprobs import answer_logprobs
 from kvikk.engine.open_requests import OpenRequests
+from kvikk.engine.pooling import PooledPrompt
 from kvikk.engine.requests import FinishReason, Output, TokenLogprob
 from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
@@ -75,7 +76,7 @@ class Answering:
                 self._requests.add(child)
                 self._totals["forks"] += 1
                 if self._books is not None:
-                    self._books.fork(child.request, child.number, child.token_ids)
+                    self._books.fork(child.request, child.number, child.token_ids, child.adapter)
                 self._scheduler.fork(parent, child)
                 if child.is_running:
                     forked.append(child)
@@ -98,6 +99,18 @@ class Answering:
             else:
                 outputs += self._requests.fail([sequence], LogitsError((row,)))
         return outputs
+
+    def pool(self, sequence: Sequence, pooled: PooledPrompt) -> Output:
+        """End a request whose prompt was wanted as a vector, and is computed."""
+        vector = pooled.vector()
+        if not np.isfinite(vector).all():
+            error = ArithmeticError("a prompt's hidden states are no finite numbers")
+            return self._requests.fail([sequence], error)[0]
+        self.set_computed(sequence, sequence.num_prompt_tokens)
+        sequence.timings = replace(sequence.timings, first_token_s=time.monotonic())
+        usage, timings = sequence.usage(), sequence.timings
+        output = Output(sequence.request.id, (), "", None, usage, timings, embedding=vector)
+        return self._requests.finish(sequence, "stop", output)
 
     def _accept(
         self,

@@ -4,6 +4,7 @@ import time
 
 from kvikk.backends.base import Plan
 from kvikk.cache.keys import KeyChain, root_key
+from kvikk.engine.adapters import Adapters, LoadedAdapter
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.chance import choice_seed, draw_seed
 from kvikk.engine.requests import Request
@@ -27,7 +28,9 @@ class Arrivals:
         tokenizer: Tokenizer | None,
         max_context_tokens: int,
         names_blocks: bool,
+        adapters: Adapters,
     ) -> None:
+        self._adapters = adapters
         self._plan = plan
         self._model_digest = model_digest
         self._numerics = numerics
@@ -38,13 +41,17 @@ class Arrivals:
         self._num_arrivals = 0
 
     def first(self, request: Request, arrived_s: float | None) -> Sequence:
-        """The first answer to be of a request; ``arrived_s`` None is now."""
+        """The first answer to be of a request; ``arrived_s`` None is now.
+
+        Raises RequestError if it names an adapter that is not loaded.
+        """
         seed = request.generation.seed
         return self._sequence(
             request,
             choice=0,
             seed=draw_seed() if seed is None else seed,
             arrived_s=time.monotonic() if arrived_s is None else arrived_s,
+            adapter=self._adapters.of(request.adapter),
         )
 
     def another(self, parent: Sequence, choice: int) -> Sequence:
@@ -54,12 +61,21 @@ class Arrivals:
             choice=choice,
             seed=choice_seed(parent.seed, choice),
             arrived_s=parent.timings.arrived_s,
+            adapter=parent.adapter,
         )
         child.timings = parent.timings
         child.cached_tokens = parent.cached_tokens
         return child
 
-    def _sequence(self, request: Request, *, choice: int, seed: int, arrived_s: float) -> Sequence:
+    def _sequence(
+        self,
+        request: Request,
+        *,
+        choice: int,
+        seed: int,
+        arrived_s: float,
+        adapter: LoadedAdapter | None,
+    ) -> Sequence:
         """One answer to be, as the latest arrival."""
         generation = request.generation
         room = self._max_context_tokens - len(request.prompt_token_ids)
@@ -73,15 +89,16 @@ class Arrivals:
             max_tokens=len(request.prompt_token_ids) + answer_tokens,
             seed=seed,
             end_token_ids=model_ends.union(generation.stop_token_ids),
-            keys=self._key_chain(request.salt),
+            keys=self._key_chain(request.salt, adapter),
             text=None if self._tokenizer is None else AnswerText(self._tokenizer, generation),
             arrived_s=arrived_s,
             choice=choice,
+            adapter=adapter,
         )
         self._num_arrivals += 1
         return sequence
 
-    def _key_chain(self, salt: bytes) -> KeyChain | None:
+    def _key_chain(self, salt: bytes, adapter: LoadedAdapter | None) -> KeyChain | None:
         if not self._names_blocks:
             return None
         root = root_key(
@@ -89,6 +106,7 @@ class Arrivals:
             block_size=self._plan.block_size,
             kv_dtype=self._plan.kv_dtype,
             numerics=self._numerics,
+            adapter=b"" if adapter is None else adapter.content_digest,
             salt=salt,
         )
         return KeyChain(root, self._plan.block_size)

@@ -29,6 +29,7 @@ class BatchBuilder:
         self._positions = np.zeros(plan.max_batch_tokens, np.int32)
         self._sequence_rows = np.zeros(plan.max_batch_tokens, np.int32)
         self._logits_rows = np.zeros(plan.max_batch_sequences, np.int32)
+        self._adapters = np.zeros(plan.max_batch_sequences, np.int32)
         # Positions of a sequence and rows of a batch are both cut from it.
         longest = max(plan.max_context_tokens, plan.max_batch_tokens) + 1
         self._counting = np.arange(longest, dtype=np.int32)
@@ -39,6 +40,8 @@ class BatchBuilder:
         num_logits = 0
         longest = 0
         rows = []
+        has_adapters = False
+        hidden_rows: list[int] = []
         for index, (sequence, count) in enumerate(chunks.items()):
             start, stop = stop, stop + count
             first = sequence.num_computed
@@ -61,10 +64,16 @@ class BatchBuilder:
                     stop - wanted : stop
                 ]
                 num_logits += wanted
+            if sequence.pooled is not None:
+                hidden_rows += range(stop - sequence.num_hidden(count), stop)
             longest = max(longest, last)
             if sequence.table_changed:
                 self._rewrite(sequence)
             rows.append(sequence.row)
+            self._adapters[index] = 0
+            if sequence.adapter is not None:
+                self._adapters[index] = sequence.adapter.number
+                has_adapters = True
         return Batch(
             token_ids=self._token_ids[:stop],
             positions=self._positions[:stop],
@@ -72,6 +81,8 @@ class BatchBuilder:
             block_tables=self._gather(rows, -(-longest // self._block_size)),
             logits_rows=self._logits_rows[:num_logits],
             copies=copies,
+            adapters=self._adapters[: len(rows)] if has_adapters else None,
+            hidden_rows=np.array(hidden_rows, np.int32) if hidden_rows else None,
         )
 
     def _rewrite(self, sequence: Sequence) -> None:

@@ -17,6 +17,7 @@ from kvikk.cache.ledger.roots import Root
 from kvikk.cache.ledger.what_if import WhatIf, WhatIfs
 from kvikk.cache.records import GroupSpec
 from kvikk.engine.accounts import Account, Accounts
+from kvikk.engine.adapters import LoadedAdapter
 from kvikk.engine.requests import Request
 from kvikk.engine.story import PoolGroup, Storyteller
 from kvikk.text.tokenizer import Tokenizer
@@ -27,8 +28,9 @@ MEMORY_SHARES = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 # Is told of each account as it is opened, with the prompt's tokens and the keys of its full blocks.
 AccountLog = Callable[[Account, Sequence[int], Sequence[bytes]], None]
-# Is told of each change of the prefix index, of stored blocks with their tokens and their salt.
-EventListener = Callable[[Event, Sequence[int], bytes], None]
+# Is told of each change of the prefix index, of stored blocks with their tokens, their salt
+# and the name of the adapter they were computed with.
+EventListener = Callable[[Event, Sequence[int], bytes, str], None]
 
 
 class Books:
@@ -61,6 +63,7 @@ class Books:
         self._model_digest = model_digest
         self._numerics = numerics
         self._tokenizer = tokenizer
+        self._adapters: dict[int, str] = {}  # names, of the open sequences that have one
         self._groups = tuple(
             PoolGroup(group.window_tokens, num_blocks, num_bytes)
             for group, num_blocks, num_bytes in zip(
@@ -88,17 +91,19 @@ class Books:
             assert tokens is not None, "who stores a block is open"
             stop = event.start_token + len(event.keys) * event.block_size
             salt = self._accountant.root_of(event.sequence_id).salt
-            self.on_event(event, tokens[event.start_token : stop], salt)
+            adapter = self._adapters.get(event.sequence_id, "")
+            self.on_event(event, tokens[event.start_token : stop], salt, adapter)
         else:
-            self.on_event(event, (), b"")
+            self.on_event(event, (), b"", "")
 
-    def root(self, salt: bytes) -> Root:
+    def root(self, salt: bytes, adapter: LoadedAdapter | None = None) -> Root:
         """What the keys of a tenant's prompts begin with."""
         return Root.of(
             block_size=self._plan.block_size,
             model=self._model_digest,
             kv_dtype=self._plan.kv_dtype,
             numerics=self._numerics,
+            adapter=b"" if adapter is None else adapter.content_digest,
             salt=salt,
         )
 
@@ -113,6 +118,7 @@ class Books:
         waited_for: int | None,
         computing: Callable[[bytes], int | None],
         origins: Origins = NO_ORIGINS,
+        adapter: LoadedAdapter | None = None,
     ) -> Account:
         """Open the ledger of a request that joins for the first time.
 
@@ -120,16 +126,17 @@ class Books:
         that reads nothing from it: no hit could reach anything.
         """
         num_prompt_tokens = len(request.prompt_token_ids)
+        root = self._root_of(request, sequence, adapter)
         if keys is None:
             ledger = Ledger(num_prompt_tokens, (Span(0, num_prompt_tokens, Cause.TAIL),))
-            self._accountant.follow(sequence, tokens, self.root(request.salt))
+            self._accountant.follow(sequence, tokens, root)
         else:
             self._what_ifs.ask(keys, num_prompt_tokens)
             ledger = self._accountant.open(
                 sequence,
                 tokens,
                 keys,
-                self.root(request.salt),
+                root,
                 num_prompt_tokens=num_prompt_tokens,
                 hit_tokens=hit_tokens,
                 waited_for=waited_for,
@@ -142,14 +149,26 @@ class Books:
             self.log(account, request.prompt_token_ids, keys or ())
         return account
 
-    def fork(self, request: Request, sequence: int, tokens: Sequence[int]) -> None:
+    def fork(
+        self,
+        request: Request,
+        sequence: int,
+        tokens: Sequence[int],
+        adapter: LoadedAdapter | None = None,
+    ) -> None:
         """One more answer to a prompt that is accounted for begins; ``tokens`` grows with it."""
-        self._accountant.follow(sequence, tokens, self.root(request.salt))
+        self._accountant.follow(sequence, tokens, self._root_of(request, sequence, adapter))
         self.accounts.fork(request.id, sequence)
+
+    def _root_of(self, request: Request, sequence: int, adapter: LoadedAdapter | None) -> Root:
+        if adapter is not None:
+            self._adapters[sequence] = adapter.name
+        return self.root(request.salt, adapter)
 
     def end(self, sequence: int, keys: KeyChain | None) -> None:
         """A sequence has ended."""
         self._accountant.close(sequence)
+        self._adapters.pop(sequence, None)
         if keys is not None:
             self._what_ifs.use(keys.keys)
 

@@ -13,6 +13,7 @@ from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.cache.ledger.records import NO_ORIGINS
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec, ResetResult
+from kvikk.engine.adapters import Adapters
 from kvikk.engine.answering import Answering
 from kvikk.engine.arrivals import Arrivals
 from kvikk.engine.batching import BatchBuilder
@@ -21,6 +22,7 @@ from kvikk.engine.limits import Limits, longest_that_fits
 from kvikk.engine.logprobs import take_prompt_logprobs
 from kvikk.engine.machine_time import MachineTime
 from kvikk.engine.open_requests import OpenRequests
+from kvikk.engine.pooling import take_hidden_states
 from kvikk.engine.requests import Output, Request
 from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
@@ -110,6 +112,7 @@ class Engine:
         self._limits = Limits(
             self.max_context_tokens, vocabulary_size, max_running, has_text=tokenizer is not None
         )
+        self.adapters = Adapters(backend)
         self._arrivals = Arrivals(
             plan,
             model_digest=model_digest,
@@ -117,6 +120,7 @@ class Engine:
             tokenizer=tokenizer,
             max_context_tokens=self.max_context_tokens,
             names_blocks=self.cache.prefix_caching,
+            adapters=self.adapters,
         )
         self._use_cache = use_cache
         self._backend = backend
@@ -140,6 +144,7 @@ class Engine:
             books=self.books,
             tiering=tiering,
             sessions=self.sessions,
+            adapters=self.adapters,
             block_size=plan.block_size,
         )
         self._totals: Counter[str] = Counter()
@@ -241,10 +246,14 @@ class Engine:
         self._machine_time.share(step.chunks)
         if any(not sequence.has_told_prompt for sequence in step.chunks):
             logits = take_prompt_logprobs(self._backend, step.chunks, logits)
+        if batch.hidden_rows is not None:
+            take_hidden_states(step.chunks.items(), self._backend.hidden_states())
         answering = []
         for sequence, count in step.chunks.items():
             if count < sequence.remaining:
                 self._answering.set_computed(sequence, sequence.num_computed + count)
+            elif sequence.pooled is not None:
+                outputs.append(self._answering.pool(sequence, sequence.pooled))
             else:
                 answering.append(sequence)
         if any(sequence.num_forks for sequence in answering):
@@ -268,7 +277,7 @@ class Engine:
         if self.books is None:
             return
         num_prompt_tokens = sequence.num_prompt_tokens
-        reads = self.cache.prefix_caching and sequence.has_told_prompt
+        reads = self.cache.prefix_caching and sequence.reads_cache
         self.books.admit(
             sequence.request,
             sequence.number,
@@ -278,6 +287,7 @@ class Engine:
             waited_for=sequence.waited_for,
             computing=lambda key: self.cache.computing(key, besides=sequence.number),
             origins=NO_ORIGINS if self.tiering is None else self.tiering.origins(sequence),
+            adapter=sequence.adapter,
         )
 
     def _count(self, step: Step) -> None:

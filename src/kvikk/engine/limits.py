@@ -24,9 +24,10 @@ class Limits:
         num_tokens = len(request.prompt_token_ids)
         if num_tokens == 0:
             raise RequestError("the prompt is empty; at least one token is needed", "prompt")
-        if num_tokens >= self.max_context_tokens:
+        if num_tokens >= self.max_context_tokens + (request.pooling is not None):
+            answer = "" if request.pooling else "with at least one for the answer "
             raise RequestError(
-                f"the prompt has {num_tokens} tokens; with at least one for the answer the limit "
+                f"the prompt has {num_tokens} tokens; {answer}the limit "
                 f"is {self.max_context_tokens} (the context, or what the KV memory holds if less)",
                 "prompt",
             )

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+from kvikk.engine.adapters import Adapters
 from kvikk.engine.books import Books
 from kvikk.engine.requests import FinishReason, Output
 from kvikk.engine.scheduler import Scheduler
@@ -28,12 +29,14 @@ class OpenRequests:
         books: Books | None,
         tiering: Tiering | None,
         sessions: Sessions,
+        adapters: Adapters,
         block_size: int,
     ) -> None:
         self._scheduler = scheduler
         self._books = books
         self._tiering = tiering
         self._sessions = sessions
+        self._adapters = adapters
         self._block_size = block_size
         self._sequences: dict[str, list[Sequence]] = {}
         self.num_sequences = 0
@@ -53,6 +56,8 @@ class OpenRequests:
         """One more answer to be, of a new request or of one that is here."""
         self._sequences.setdefault(sequence.request.id, []).append(sequence)
         self.num_sequences += 1
+        if sequence.adapter is not None:
+            self._adapters.hold(sequence.adapter)
 
     def fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
         """End these answers; the engine lives on."""
@@ -72,6 +77,8 @@ class OpenRequests:
             self._note_use(sequence)
         self._scheduler.remove(sequence)
         self.num_sequences -= 1
+        if sequence.adapter is not None:
+            self._adapters.let_go(sequence.adapter)
         request_id = sequence.request.id
         others = self._sequences[request_id]
         others.remove(sequence)
@@ -107,7 +114,7 @@ class OpenRequests:
             self._tiering.used(sequence)
         if request.origin.route == WAKE_ROUTE:
             self._sessions.woken(request.session, request.origin.tenant)
-        elif sequence.choice == 0:
+        elif sequence.choice == 0 and request.pooling is None:
             keys = sequence.block_keys(sequence.num_computed)
             full = sequence.num_computed // self._block_size
             self._sessions.ended(request, sequence.token_ids, keys[:full])

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvikk.backends.base import SamplingParameters
 from kvikk.errors import RequestError
 from kvikk.text.grammars import Grammar
@@ -13,6 +16,7 @@ from kvikk.text.places import Part
 MAX_LOGPROBS = 20  # the API's own
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+Pooling = Literal["last", "mean"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Origin:
 @dataclass(frozen=True)
 class Request:
     """One prompt to continue. ``salt`` parts tenants: different salts never share a block.
+    ``adapter`` names one that is loaded; empty is the base model. With a ``pooling`` the prompt is
+    not continued: its last hidden states are wanted as one vector (see ``pooling``).
 
     ``parts`` say where in the rendered prompt each piece of its conversation stands. Of lower
     ``priority`` is what goes before others. ``session`` names the conversation it is a turn of, if
@@ -140,6 +146,8 @@ class Request:
     parts: tuple[Part, ...] = ()
     priority: int = 0
     session: str = ""
+    adapter: str = ""
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +214,7 @@ class Output:
     ``ends_request`` too. A token that ends the answer counts; its text is not shown. ``usage`` is
     the answer's own.
 
+    ``embedding``, ``[hidden_size]``, is all that a request gets which wants its prompt as a vector.
     ``logprobs`` are the tokens', where asked for; ``prompt_logprobs`` come with a request's first
     output, for each of the prompt's tokens but the first.
     """
@@ -222,3 +231,4 @@ class Output:
     ends_request: bool = False
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    embedding: NDArray[np.float32] | None = None

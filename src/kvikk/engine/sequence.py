@@ -4,9 +4,11 @@ from collections.abc import Sequence as Tokens
 
 from kvikk.backends.base import LogitsEdit
 from kvikk.cache.keys import KeyChain
+from kvikk.engine.adapters import LoadedAdapter
 from kvikk.engine.answer_text import AnswerText
 from kvikk.engine.chance import uniform
 from kvikk.engine.edits import LogitsEditor
+from kvikk.engine.pooling import PooledPrompt
 from kvikk.engine.requests import Request, Timings, TokenLogprob, Usage
 from kvikk.engine.speculation import Drafter
 
@@ -31,6 +33,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "adapter",
         "awaited",
         "awaited_tokens",
         "cached_tokens",
@@ -49,6 +52,7 @@ class Sequence:
         "num_keyed",
         "num_prompt_tokens",
         "number",
+        "pooled",
         "prompt_logprobs",
         "rank",
         "request",
@@ -74,10 +78,12 @@ class Sequence:
         text: AnswerText | None,
         arrived_s: float,
         choice: int = 0,
+        adapter: LoadedAdapter | None = None,
     ) -> None:
         self.number = number
         self.rank = (request.priority, number)  # smaller goes first
         self.request = request
+        self.adapter = adapter
         self.max_tokens = max_tokens  # prompt and answer together
         self.seed = seed
         self.is_greedy = request.generation.sampling.temperature == 0  # no chance is wanted
@@ -91,8 +97,12 @@ class Sequence:
         self.num_forks = request.generation.choices - 1 if choice == 0 else 0
         # Of the prompt's tokens but the first, as far as computed; None where nobody asks.
         self.prompt_logprobs: list[TokenLogprob] | None = None
-        if request.generation.num_prompt_logprobs is not None and choice == 0:
+        tells_prompt = request.generation.num_prompt_logprobs is not None
+        if tells_prompt and choice == 0 and request.pooling is None:
             self.prompt_logprobs = []
+        self.pooled: PooledPrompt | None = None
+        if request.pooling is not None:
+            self.pooled = PooledPrompt(request.pooling, len(request.prompt_token_ids))
         self.drafter: Drafter | None = None  # from its first guess on
         self.draft: list[int] = []
         self.token_ids = list(request.prompt_token_ids)
@@ -131,11 +141,22 @@ class Sequence:
         known = self.prompt_logprobs
         return known is None or len(known) >= self.num_prompt_tokens - 1
 
+    @property
+    def reads_cache(self) -> bool:
+        """Whether cached blocks may stand for a part of the prompt: nobody has to see it all."""
+        return self.has_told_prompt and not (self.pooled is not None and self.pooled.needs_all)
+
+    def num_hidden(self, count: int) -> int:
+        """For how many of the next ``count`` tokens, the last ones, hidden states are wanted."""
+        return 0 if self.pooled is None else self.pooled.num_wanted(self.num_computed + count)
+
     def num_logits(self, count: int) -> int:
         """For how many of the next ``count`` tokens, the last ones, logits are wanted.
 
         For the last known one and the guesses after it; or for the prompt's that are not told yet.
         """
+        if self.pooled is not None:
+            return 0
         stop = self.num_computed + count
         if self.prompt_logprobs is not None and not self.has_told_prompt:
             return max(0, stop - max(self.num_computed, len(self.prompt_logprobs)))

@@ -30,6 +30,7 @@ class Session:
     name: str
     tenant: str
     salt: bytes
+    adapter: str
     request_ids: list[str]
     tokens: "array[int]"
     num_prompt_tokens: int
@@ -82,6 +83,7 @@ class Sessions:
             name,
             tenant,
             request.salt,
+            request.adapter,
             ids,
             array("I", tokens),
             num_prompt,
@@ -90,7 +92,7 @@ class Sessions:
         )
         self._sessions[tenant, name] = session
         self._names.update(((tenant, one), name) for one in ids)
-        self._alike.setdefault(_last(session.salt, prompt_keys), []).append(session)
+        self._alike.setdefault(_last(session, prompt_keys), []).append(session)
         self._num_tokens += len(session.tokens)
         while len(self._sessions) > KEPT_SESSIONS or (
             self._num_tokens > KEPT_TOKENS and len(self._sessions) > 1
@@ -105,7 +107,7 @@ class Sessions:
         if request.session:
             return None
         for stop in range(len(keys), -1, -1):
-            alike = self._alike.get(_last(request.salt, keys[:stop]), ())
+            alike = self._alike.get(_last(request, keys[:stop]), ())
             found = [
                 session
                 for session in alike[-_MOST_ALIKE:]
@@ -121,7 +123,7 @@ class Sessions:
         del self._sessions[session.tenant, session.name]
         for one in session.request_ids:
             self._names.pop((session.tenant, one), None)
-        last = _last(session.salt, session.keys[: session.num_prompt_tokens // self._block_size])
+        last = _last(session, session.keys[: session.num_prompt_tokens // self._block_size])
         alike = self._alike[last]
         alike.remove(session)
         if not alike:
@@ -129,6 +131,6 @@ class Sessions:
         self._num_tokens -= len(session.tokens)
 
 
-def _last(salt: bytes, keys: Sequence[bytes]) -> bytes:
-    """The last key; where there is none, what is the same for all of a salt."""
-    return keys[-1] if keys else b"\0" + salt
+def _last(one: Request | Session, keys: Sequence[bytes]) -> bytes:
+    """The last key; where there is none, what is the same for all of a salt and an adapter."""
+    return keys[-1] if keys else b"\0".join((b"", one.salt, one.adapter.encode()))

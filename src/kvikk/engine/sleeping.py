@@ -51,6 +51,7 @@ def wake_request(engine: Engine, session: Session, request_id: str) -> Request:
         session.salt,
         Origin(session.tenant, route=WAKE_ROUTE),
         session=session.name,
+        adapter=session.adapter,
     )
 
 

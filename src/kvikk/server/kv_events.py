@@ -73,9 +73,11 @@ class KvEventPublisher:
         self._thread.join()
         self._context.destroy(linger=100)
 
-    def _hear(self, event: Event, token_ids: Sequence[int], salt: bytes) -> None:
+    def _hear(self, event: Event, token_ids: Sequence[int], salt: bytes, adapter: str) -> None:
         if isinstance(event, BlockStored):
-            extra = ([published_salt(salt)],) if salt and event.parent_key is None else ()
+            # As in vLLM, an adapter's name stands among what is hashed beside the tokens.
+            names = [*filter(None, (adapter, published_salt(salt) if salt else ""))]
+            extra = (names,) if names and event.parent_key is None else ()
             self._events.put(
                 KvStored(
                     event.keys,
@@ -83,6 +85,7 @@ class KvEventPublisher:
                     token_ids,
                     event.block_size,
                     medium=_MEDIUM,
+                    adapter=adapter,
                     extra_keys=(*extra, *[None] * (len(event.keys) - 1)) if extra else (),
                     group=event.group,
                     window_tokens=event.window_tokens,
