@@ -74,6 +74,8 @@ def test_all_headers_pass_but_those_between_two_parties(live: LiveRouter, three_
         {"headers": [*answer, ["Connection", "x-secret"], ["X-Secret", "gone"]], "status": 418},
         headers={
             "X-Mine": "kept",
+            "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "tracestate": "vendor=value",
             "Authorization": "Bearer passed-on",
             "Connection": "keep-alive, x-hop",
             "X-Hop": "gone",
@@ -88,6 +90,8 @@ def test_all_headers_pass_but_those_between_two_parties(live: LiveRouter, three_
     assert "keep-alive" not in response.headers
     sent = dict(seen(three_stubs)[0]["headers"])
     assert sent["X-Mine"] == "kept"
+    assert sent["traceparent"] == "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert sent["tracestate"] == "vendor=value"
     assert sent["Authorization"] == "Bearer passed-on"
     assert not {"X-Hop", "TE", "Proxy-Authorization", "Connection"} & set(sent)
     assert sent["host"] in [one.id for one in three_stubs]

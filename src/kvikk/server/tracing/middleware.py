@@ -38,16 +38,15 @@ class Tracing:
         state = scope.setdefault("state", {})
         state["trace"] = trace
         status, complete = 500, False  # unless there is an answer
+        first_chunk_ns: int | None = None
 
         async def send_and_look(message: Message) -> None:
-            nonlocal status, complete
+            nonlocal status, complete, first_chunk_ns
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif message["type"] == "http.response.body":
                 complete = not message.get("more_body", False)
-                trace.attributes.setdefault(
-                    "gen_ai.response.time_to_first_chunk", (time.time_ns() - trace.began_ns) / 1e9
-                )
+                first_chunk_ns = first_chunk_ns or time.time_ns()
             await send(message)
 
         try:
@@ -61,6 +60,9 @@ class Tracing:
                 "http.response.status_code": status,
                 "kvikk.complete": complete,
             }
+            if first_chunk_ns is not None and trace.attributes.get("gen_ai.request.stream"):
+                waited_s = (first_chunk_ns - trace.began_ns) / 1e9
+                trace.attributes["gen_ai.response.time_to_first_chunk"] = waited_s
             if caller is not None:
                 trace.attributes |= {"kvikk.tenant": caller.tenant, "kvikk.key": caller.key}
             if status >= 500:
