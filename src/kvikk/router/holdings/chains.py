@@ -66,31 +66,31 @@ class Chains:
         """
         if len(keys) > self.capacity:
             keys = keys[: self.capacity]
+        order = self._order
         run, found, count, path = self._root, 0, len(keys), []
         while found < count and run.children is not None:
             child = run.children.get(keys[found])
             if child is None:
                 break
             end = found + len(child.keys)
-            if end <= count and keys[end - 1] == child.keys[-1]:
-                run, found = child, end
-                path.append(child)
-                continue
-            length = _common(child.keys, keys[found:])
-            run, found = _split(child, length), found + length
-            path.append(run)
-            break
+            if end > count or keys[end - 1] != child.keys[-1]:
+                length = _common(child.keys, keys[found:])
+                run, found = _split(child, length), found + length
+                break
+            run, found = child, end
+            path.append(child)
+        upper = run
         if found < count:
             if run.children is None and run is not self._root:
                 run.keys += tuple(keys[found:])  # it is the deepest, and used as a whole
             else:
-                run = _grow(run, tuple(keys[found:]))
-                path.append(run)
+                order[_grow(run, tuple(keys[found:]), turn)] = None
             self._num_blocks += count - found
-        order = self._order
+        if upper not in order and upper is not self._root:  # the part of a run that was split
+            upper.used = turn
+            order[upper] = None
         for run in reversed(path):
             run.used = turn
-            order[run] = None
             order.move_to_end(run)
         return found, self._shrink() if self._num_blocks > self.capacity else []
 
@@ -130,9 +130,9 @@ class Chains:
         return evicted
 
 
-def _grow(parent: _Run, keys: Keys) -> _Run:
+def _grow(parent: _Run, keys: Keys, used: int) -> _Run:
     """A new run behind ``parent``."""
-    run = _Run(keys, parent, parent.used)
+    run = _Run(keys, parent, used)
     if parent.children is None:
         parent.children = {}
     parent.children[keys[0]] = run

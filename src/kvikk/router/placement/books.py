@@ -72,13 +72,17 @@ class FleetBooks:
         for placed in self._placed:
             placed.fleet(bounded)
 
-    def note(self, answer: Answer) -> Counter[Cause]:
+    def note(self, answer: Answer) -> dict[Cause, int]:
         """Account for one answer; returns its tokens by cause, which add up to its prompt."""
         seen = self._oracle("infinite", self._infinite, answer)
         self._oracle("one_cache", self._one, answer)
         self._place(answer)
         causes = _causes(answer, seen)
-        self.tokens.setdefault(answer.replica, Counter()).update(causes)
+        totals = self.tokens.get(answer.replica)
+        if totals is None:
+            totals = self.tokens[answer.replica] = Counter()
+        for cause, tokens in causes.items():
+            totals[cause] += tokens
         self.answers[answer.replica] += 1
         self.prompt_tokens += answer.prompt_tokens
         return causes
@@ -111,22 +115,24 @@ def _tokens(answer: Answer, blocks: int) -> int:
     return min(round(blocks * answer.block_tokens), answer.prompt_tokens)
 
 
-def _causes(answer: Answer, seen_tokens: int) -> Counter[Cause]:
+def _causes(answer: Answer, seen_tokens: int) -> dict[Cause, int]:
     """One cause a token: hits first, then what others held, then what was there once."""
-    left = answer.prompt_tokens
-    causes: Counter[Cause] = Counter()
-
-    def take(cause: Cause, tokens: int) -> None:
-        nonlocal left
-        taken = min(max(tokens, 0), left)
-        left -= taken
-        if taken:
-            causes[cause] += taken
-
-    take("hit", answer.hit_tokens)
     failover = answer.elsewhere_because == "failover"
-    take("elsewhere_failover" if failover else "elsewhere_load", answer.elsewhere)
-    take("elsewhere_ignorance", answer.unknown_elsewhere)
-    take("evicted", seen_tokens - (answer.prompt_tokens - left))
-    take("new", left)
+    claims: tuple[tuple[Cause, int], ...] = (
+        ("hit", answer.hit_tokens),
+        ("elsewhere_failover" if failover else "elsewhere_load", answer.elsewhere),
+        ("elsewhere_ignorance", answer.unknown_elsewhere),
+    )
+    causes: dict[Cause, int] = {}
+    told = 0
+    for cause, tokens in claims:
+        taken = min(tokens, answer.prompt_tokens - told)
+        if taken > 0:
+            causes[cause] = taken
+            told += taken
+    if seen_tokens > told:
+        causes["evicted"] = seen_tokens - told
+        told = seen_tokens
+    if answer.prompt_tokens > told:
+        causes["new"] = answer.prompt_tokens - told
     return causes
