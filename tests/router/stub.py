@@ -13,6 +13,9 @@ import ssl
 import sys
 import time
 
+# What a router asks for by itself.
+OWN = ("/health", "/metrics", "/v1/models", "/v1/kvikk/cache")
+
 
 class Stub:
     def __init__(self, models, name):
@@ -42,7 +45,7 @@ class Stub:
         headers = [tuple(line.split(": ", 1)) for line in lines[1:]]
         lower = {name.lower(): value for name, value in headers}
         body = await reader.readexactly(int(lower.get("content-length", 0)))
-        if target in ("/health", "/metrics", "/v1/models") or target.startswith("/stub/"):
+        if target in OWN or target.startswith("/stub/"):
             self.checks += target == "/health"
             status, answer = self.own(target, body)
             writer.write(
@@ -84,6 +87,8 @@ class Stub:
             return self.health, b"{}"
         if target == "/metrics":
             return 200, b"process_start_time_seconds %f\n" % STARTED_S
+        if target == "/v1/kvikk/cache":
+            return 404, b"{}"
         if target == "/v1/models":
             data = [{"id": model, "object": "model"} for model in self.models]
             return 200, json.dumps({"object": "list", "data": data}).encode()

@@ -149,9 +149,3 @@ def test_a_request_that_comes_too_slowly_is_given_up(strict: LiveRouter, data: b
                 break
             got += piece
         assert got.startswith(b"HTTP/1.1 408 ")
-
-
-def test_a_request_that_goes_in_circles_is_stopped(live: LiveRouter):
-    response = live.post(headers={"via": "1.1 front, 1.1 kvikk"})
-    assert response.status_code == 508
-    assert "its own replica" in response.json()["error"]["message"]

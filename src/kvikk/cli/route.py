@@ -156,6 +156,14 @@ def route(
             help="Largest request body; a larger one gets a 413.",
         ),
     ] = "32MiB",
+    max_buffered: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel="Callers",
+            metavar="SIZE",
+            help="Bodies of all requests that are held at once; more get a 503.",
+        ),
+    ] = "1GiB",
     retries: Annotated[
         int,
         typer.Option(
@@ -282,6 +290,7 @@ def route(
         max_queue=max_queue,
         queue_timeout_s=queue_timeout,
         max_body_bytes=parse_bytes(max_body),
+        max_buffered_bytes=parse_bytes(max_buffered),
         retries=retries,
         connect_timeout_s=connect_timeout,
         first_byte_timeout_s=first_byte_timeout,

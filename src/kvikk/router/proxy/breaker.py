@@ -32,10 +32,12 @@ class Breaker:
             return "closed"
         return "open" if self._trial == "none" else "half-open"
 
-    def started(self) -> None:
-        """A request is on its way; if the breaker is half open, that is the trial."""
-        if self._trial == "wanted":
-            self._trial = "running"
+    def started(self) -> bool:
+        """A request is on its way; if the breaker is half open, that is the trial: then True."""
+        if self._trial != "wanted":
+            return False
+        self._trial = "running"
+        return True
 
     def succeeded(self) -> None:
         """A request was answered."""
@@ -54,7 +56,7 @@ class Breaker:
             self._open_until_s, self._trial = now_s + self._rest_s, "none"
 
     def undecided(self) -> None:
-        """A request ended without a verdict: whoever asked has gone. Another may be the trial."""
+        """The trial ended without a verdict: whoever asked has gone. Another may be it."""
         if self._trial == "running":
             self._trial = "wanted"
 

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 _MAX_HEAD_BYTES = 64 << 10
 _MAX_PIPELINED = 16
+# What chunks may have around them, in all and for each byte of theirs: extensions and trailers are
+# read and dropped, and have no other end.
+_MAX_FRAMING_BYTES, _MAX_FRAMING_SHARE = 64 << 10, 16
 # A refused client may still be sending; closing at once could take the refusal away from it.
 _LINGER_S = 2.0
+_TOO_MANY = "too many requests were sent at once"
 
 
 class ClientConnection(asyncio.Protocol):
@@ -35,6 +39,10 @@ class ClientConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._in_head = True
         self._in_request = False
+        self._awaits_continue = False
+        self._ignores_rest = False
+        self._raw_bytes = 0
+        self._answered_at_once = 0
         self._refusal: RefusalError | None = None
         self._queue: deque[ClientRequest] = deque()
         self._is_closing = False
@@ -58,28 +66,28 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._is_closing:
+        if self._is_closing or self._ignores_rest:
             return
+        self._answered_at_once = 0
         if not (self._in_request or self._head_bytes) and self.exchange is None:
             self.deadline_s = time.monotonic() + self._gateway.options.header_timeout_s
         if self._in_head:
             self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Nothing is upgraded: the request stands as it is, and what follows cannot be read.
-            self._request.keeps = False
-            if self._queue:
-                self._queue[-1].keeps = False
-        except httptools.HttpParserError as error:
-            self._refuse_connection(RefusalError(400, f"no proper HTTP/1.1: {error}"))
+        else:
+            self._raw_bytes += len(data)
+        refusal = self._feed(data)
+        if refusal is not None:
+            self._refuse_connection(refusal)
             return
-        if self._in_head and self._head_bytes > _MAX_HEAD_BYTES:
+        most = _MAX_FRAMING_BYTES + _MAX_FRAMING_SHARE * self._request.size_bytes
+        if self._in_request and not self._in_head and self._raw_bytes > most:
+            self._refuse_connection(RefusalError(400, "there is more around the body than in it"))
+        elif self._in_head and self._head_bytes > _MAX_HEAD_BYTES:
             self._refuse_connection(RefusalError(431, "the head is too large"))
         elif self._refusal is not None and self.exchange is None and not self._queue:
             self._refuse_connection(self._refusal)
         elif len(self._queue) > _MAX_PIPELINED:
-            self._refuse_connection(RefusalError(400, "too many requests were sent at once"))
+            self._refuse_connection(RefusalError(400, _TOO_MANY))
 
     def eof_received(self) -> None:
         """A client that sends no more has gone: it gets no answer either."""
@@ -88,6 +96,9 @@ class ClientConnection(asyncio.Protocol):
         """The client has gone, or we have closed."""
         self._is_closing = True
         self._gateway.left(self)
+        for request in (self._request, *self._queue):
+            self._gateway.bodies.give_back(request)
+        self._queue.clear()
         if self.exchange is not None:
             self.exchange.client_gone()
 
@@ -102,6 +113,8 @@ class ClientConnection(asyncio.Protocol):
         self.is_write_paused = False
         if self.exchange is not None:
             self.exchange.resume()
+        elif self._queue:
+            self._begin_queued()
 
     # The parser's calls.
 
@@ -124,40 +137,57 @@ class ClientConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Its head is whole: refuse it before its body comes, if it has to be."""
         request, gateway = self._request, self._gateway
-        self._in_head, self._head_bytes = False, 0
+        self._in_head, self._head_bytes, self._raw_bytes = False, 0, 0
         request.method = self._parser.get_method()
         self.deadline_s = time.monotonic() + gateway.options.body_timeout_s
         try:
-            request.check_head(self._parser.get_http_version(), gateway.options.max_body_bytes)
+            version = self._parser.get_http_version()
+            request.check_head(version, gateway.options.max_body_bytes, gateway.via)
             gateway.check_caller(request)
         except RefusalError as refusal:
             self._refusal = refusal
             return
-        expects = request.by_name.get(b"expect", b"").lower() == b"100-continue"
-        if expects and self.exchange is None and not self._queue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if b"expect" in request.by_name:
+            self._awaits_continue = request.by_name[b"expect"].lower() == b"100-continue"
+            if self.exchange is None and not self._queue:
+                self._continue()
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
-        request = self._request
+        if self._refusal is not None:
+            return
+        request, gateway = self._request, self._gateway
         request.size_bytes += len(body)
-        if request.size_bytes > self._gateway.options.max_body_bytes:
-            self._refusal = self._refusal or too_large(self._gateway.options.max_body_bytes)
-            request.pieces.clear()
-        elif self._refusal is None:
-            request.pieces.append(body)
+        try:
+            if request.size_bytes > gateway.options.max_body_bytes:
+                raise too_large(gateway.options.max_body_bytes)
+            gateway.bodies.take(request, len(body))
+        except RefusalError as refusal:
+            self._refusal = refusal
+            gateway.bodies.give_back(request)
+            return
+        if not request.body:
+            request.body = body
+        elif request.pieces is None:
+            request.pieces = bytearray(request.body + body)
+        else:
+            request.pieces += body
 
     def on_message_complete(self) -> None:
         """It is whole."""
         request = self._request
+        if request.has_body and not request.size_bytes and self._parser.should_upgrade():
+            return  # its body is still to come, see _feed
         self._in_request, self._in_head, self._head_bytes = False, True, 0
+        self._awaits_continue = False
         if self._refusal is not None or self._is_closing:
             return
-        request.body = request.pieces[0] if len(request.pieces) == 1 else b"".join(request.pieces)
-        request.pieces.clear()
-        request.keeps = self._parser.should_keep_alive()
+        if request.pieces is not None:
+            request.body, request.pieces = bytes(request.pieces), None
+        request.keeps = request.keeps and self._parser.should_keep_alive()
+        self._ignores_rest = not request.keeps
         request.arrived_s = time.monotonic()
-        if self.exchange is None and not self._queue:
+        if self.exchange is None and not self._queue and not self.is_write_paused:
             self._begin(request)
         else:
             self._queue.append(request)
@@ -172,6 +202,9 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, request: ClientRequest, data: bytes) -> None:
         """Send a whole answer of our own."""
         self.transport.write(data)
+        self._answered_at_once += 1
+        if self._answered_at_once > _MAX_PIPELINED:
+            self._refusal = RefusalError(400, _TOO_MANY)
         self._next(request.keeps and not self._gateway.is_draining)
 
     def refuse(self, request: ClientRequest, refusal: RefusalError) -> None:
@@ -190,8 +223,10 @@ class ClientConnection(asyncio.Protocol):
         if self.exchange is not None:
             self.exchange.check(now_s)
         elif self.deadline_s is not None and now_s > self.deadline_s:
-            if self._is_closing or not (self._in_request or self._head_bytes):
-                self.transport.close()  # idle, or lingering
+            if self._is_closing:
+                self.transport.abort()  # it was told, and takes nothing
+            elif not (self._in_request or self._head_bytes):
+                self.transport.close()  # idle
             else:
                 self._refuse_connection(RefusalError(408, "the request did not come in time"))
 
@@ -199,6 +234,50 @@ class ClientConnection(asyncio.Protocol):
         """Close unless a request is in progress."""
         if self.exchange is None and not self._queue and not self._in_request:
             self.transport.close()
+
+    def cut_off(self) -> None:
+        """The router ends: say so where an answer is in progress, and close."""
+        if self.exchange is not None:
+            self.exchange.cut_off()
+        self.transport.close()
+
+    def _feed(self, data: bytes) -> RefusalError | None:
+        """Parse; returns what is wrong with it. Where an upgrade was asked for, go on without.
+
+        The parser takes a body behind such a head for another protocol, and would lose it. A client
+        that offers HTTP/2 in this way (Java's does by itself) sends one all the same.
+        """
+        try:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                request = self._request
+                request.keeps = False
+                if self._refusal is None and self._in_request:
+                    length = request.by_name.get(b"content-length")
+                    framing = b"transfer-encoding: chunked"
+                    if length is not None:
+                        framing = b"content-length: " + length
+                    head = b"POST / HTTP/1.1\r\nconnection: close\r\n%b\r\n\r\n" % framing
+                    self._parser = httptools.HttpRequestParser(_BodyOnly(self))
+                    self._parser.feed_data(head + data[upgrade.args[0] :])
+                self._ignores_rest = not self._in_request
+        except httptools.HttpParserError as error:
+            if not self._ignores_rest:  # else it follows a request that was said to be the last
+                return RefusalError(400, f"no proper HTTP/1.1: {error}")
+        return None
+
+    def _continue(self) -> None:
+        """Tell a client that asked first to send its body."""
+        if self._awaits_continue:
+            self._awaits_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _begin_queued(self) -> None:
+        request = self._queue.popleft()
+        if not self._queue:
+            self._resume()
+        self._begin(request)
 
     def _begin(self, request: ClientRequest) -> None:
         self.deadline_s = None
@@ -210,20 +289,24 @@ class ClientConnection(asyncio.Protocol):
             return
         if not keeps:
             self._is_closing = True
+            self.deadline_s = time.monotonic() + self._gateway.options.idle_timeout_s
             self.transport.close()
         elif self._queue:
-            request = self._queue.popleft()
-            if not self._queue:
-                self._resume()
-            self._begin(request)
+            if not self.is_write_paused:
+                self._begin_queued()
         elif self._refusal is not None:
             self._refuse_connection(self._refusal)
         else:
+            self._continue()
             self.deadline_s = time.monotonic() + self._gateway.options.keep_alive_s
 
     def _refuse_connection(self, refusal: RefusalError) -> None:
         """Say why, and be done with this client."""
+        if self._is_closing:
+            return
         self._is_closing = True
+        for request in (self._request, *self._queue):
+            self._gateway.bodies.give_back(request)
         self._queue.clear()
         if self.exchange is not None:
             # The answer in progress cannot be followed by another; it is cut short.
@@ -246,6 +329,14 @@ class ClientConnection(asyncio.Protocol):
         if self._is_paused:
             self._is_paused = False
             self.transport.resume_reading()
+
+
+class _BodyOnly:
+    """What the parser calls for a body whose head it has read before."""
+
+    def __init__(self, client: ClientConnection) -> None:
+        self.on_body = client.on_body
+        self.on_message_complete = client.on_message_complete
 
 
 def _refusal_bytes(request: ClientRequest, refusal: RefusalError, closes: bool) -> bytes:

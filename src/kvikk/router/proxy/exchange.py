@@ -22,7 +22,8 @@ from kvikk.router.proxy.messages import (
 from kvikk.router.proxy.placement import Asked, Outcome
 from kvikk.router.proxy.replica import Load, Replica
 from kvikk.router.proxy.request import ClientRequest
-from kvikk.router.proxy.upstream import Response, UpstreamConnection
+from kvikk.router.proxy.response import Response
+from kvikk.router.proxy.upstream import UpstreamConnection
 from kvikk.router.proxy.usage import UsageReader
 from kvikk.router.records import Decision, RoutedRequest
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 # An answer of at most this size waits until it is whole: no one can use half of it, and should the
 # replica die meanwhile, another can be asked.
 _HELD_BYTES = 64 << 10
+# It has too much to do, or would send the request round in a circle: nothing has been computed.
+_ASK_ANOTHER = frozenset((429, 503, 508))
+# A parsed body takes up to 20 times its bytes. A larger one is parsed again if it is sent again.
+_KEPT_PARSED_BYTES = 64 << 10
 
 
 class Exchange:
@@ -90,6 +95,10 @@ class Exchange:
         if not self.is_done:
             self._end(499, "client gone", keeps=False)
 
+    def cut_off(self) -> None:
+        """The router ends, and waits no longer."""
+        self._too_late("the router is going away", False, 503)
+
     def pause(self) -> None:
         """The client does not keep up."""
         if self._connection is not None:
@@ -104,10 +113,11 @@ class Exchange:
 
     def dispatch(self) -> None:
         """Ask where it shall go, and send it there; or wait if nobody can take it."""
-        gateway, asked = self._gateway, self._asked
-        assert asked is not None
+        gateway = self._gateway
         self._waits_since_s = None
-        self._routed = gateway.placement.read(asked)
+        self._routed = gateway.placement.read(self._asked or self._ask())
+        if len(self.request.body) > _KEPT_PARSED_BYTES:
+            self._asked = None
         try:
             decision = gateway.placement.decide(
                 self._routed, gateway.fleet.serving(self.model), self._tried
@@ -148,7 +158,9 @@ class Exchange:
         self._sends += 1
         self._response = None
         self._moved_s = time.monotonic()
-        head = self.request.upstream_head(origin.authority, origin.prefix, gateway.replica_key)
+        head = self.request.upstream_head(
+            origin.authority, origin.prefix, gateway.replica_key, gateway.via
+        )
         connection.send(self, head, self.request.body)
         if self._client.is_write_paused:  # with an earlier answer
             connection.pause()
@@ -179,7 +191,7 @@ class Exchange:
             self.replica.errors[str(status)] += 1
         else:
             breaker.succeeded()
-        if status in (429, 503) and self._can_ask_another():
+        if status in _ASK_ANOTHER and self._can_ask_another():
             self._swallows = True
             return
         request = self.request
@@ -222,6 +234,9 @@ class Exchange:
             data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             self._held = None
         if data:
+            if not self.sent_bytes:  # from here on nothing is sent again
+                self._gateway.bodies.give_back(self.request)
+                self._asked = None
             self.sent_bytes += len(data)
             self._client.write(data)
         if is_last:
@@ -271,6 +286,8 @@ class Exchange:
         elif self.first_byte_s is None:
             if now_s - self._moved_s > options.first_byte_timeout_s:
                 self._too_late(f"no answer within {options.first_byte_timeout_s:g} s", True)
+        elif now_s - self._moved_s > options.idle_timeout_s and self._client.is_write_paused:
+            self._too_late(f"nothing was taken for {options.idle_timeout_s:g} s", False)
         elif now_s - self._moved_s > options.idle_timeout_s:
             self._too_late(f"the answer stood still for {options.idle_timeout_s:g} s", True)
 
@@ -278,7 +295,19 @@ class Exchange:
 
     def _read(self) -> None:
         """Find out what is asked for. Raises RefusalError."""
-        request, fleet = self.request, self._gateway.fleet
+        fleet = self._gateway.fleet
+        self._asked = self._ask()
+        if not fleet.serving(self.model) and self.model and fleet.is_known:
+            known = ", ".join(repr(name) for name in fleet.models()) or "none"
+            raise RefusalError(
+                404,
+                f"no replica serves the model {self.model[:200]!r}; there is {known}",
+                "model_not_found",
+            )
+
+    def _ask(self) -> Asked:
+        """Parse the body. Raises RefusalError."""
+        request = self.request
         value = None
         if request.body and b"json" in request.by_name.get(b"content-type", b"json"):
             try:
@@ -291,18 +320,11 @@ class Exchange:
             if model is not None and not isinstance(model, str):
                 raise RefusalError(400, "model: expected a string")
             self.model = model or ""
-        if not fleet.serving(self.model) and self.model and fleet.is_known:
-            known = ", ".join(repr(name) for name in fleet.models()) or "none"
-            raise RefusalError(
-                404,
-                f"no replica serves the model {self.model[:200]!r}; there is {known}",
-                "model_not_found",
-            )
         salt = self.tenant.salt
         bearer = request.by_name.get(b"authorization")
         if not salt and bearer is not None and self._gateway.passes_keys:
             salt = hashlib.sha256(b"kvikk tenant\0" + bearer.partition(b" ")[2].strip()).digest()
-        self._asked = Asked(
+        return Asked(
             request.id,
             request.path,
             self.model,
@@ -371,14 +393,14 @@ class Exchange:
         else:
             self._refuse(RefusalError(502, f"{self.attempts} attempts failed; the last: {why}"))
 
-    def _too_late(self, why: str, is_fault: bool) -> None:
+    def _too_late(self, why: str, is_fault: bool, status: int = 504) -> None:
         if is_fault:
             self._count_failure("timeout")
         boundary = self._connection is None or self._connection.at_boundary
         if self.sent_bytes:
-            self._break_off(504, why, boundary)
+            self._break_off(status, why, boundary)
         else:
-            self._refuse(RefusalError(504, why, "timeout"))
+            self._refuse(RefusalError(status, why, "timeout" if status == 504 else "draining"))
 
     def _break_off(self, status: int, why: str, at_boundary: bool) -> None:
         """Tell a client that has part of the answer that no more will come."""
@@ -433,6 +455,7 @@ class Exchange:
         if connection is not None:
             connection.abandon()
         self._end_attempt(status, error)
+        self._gateway.bodies.give_back(self.request)
         if self._is_entered:
             self.tenant.leave()
         self._client.exchange = None

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from kvikk.router.proxy.access_log import AccessLog
+from kvikk.router.proxy.bodies import BodyBudget
 from kvikk.router.proxy.client import ClientConnection
 from kvikk.router.proxy.exchange import Exchange
 from kvikk.router.proxy.fleet import Fleet
@@ -35,6 +36,9 @@ class Gateway:
         self.placement = placement
         self.keys = Keys(options.api_keys, options.limits, options.admin_key)
         self.replica_key = None if options.replica_key is None else options.replica_key.encode()
+        # Its own name among the routers that a request may pass.
+        self.via = b"1.1 kvikk-" + prefix.rstrip("-").encode()
+        self.bodies = BodyBudget(options.max_buffered_bytes)
         self.passes_keys = not options.api_keys and options.replica_key is None
         self.waiting = WaitingQueue(options.max_queue)
         self.health = HealthChecks(fleet, options.health_interval_s, self.replica_key)
@@ -87,8 +91,10 @@ class Gateway:
         try:
             status, media_type, body = self.local.reply(request)
         except RefusalError as refusal:
+            self.bodies.give_back(request)
             client.refuse(request, refusal)
             return
+        self.bodies.give_back(request)
         is_head = request.method == b"HEAD"
         closes = not request.keeps or self.is_draining
         client.answer(request, answer(status, body, media_type, is_head=is_head, closes=closes))
@@ -146,7 +152,7 @@ class Gateway:
             await asyncio.sleep(0.05)
         is_clean = not self._running
         for client in tuple(self._clients):
-            client.transport.close()
+            client.cut_off()
         return is_clean
 
     async def close(self) -> None:
@@ -235,6 +241,7 @@ class Gateway:
             ("retries_total", "counter", "Attempts after the first.", self.counts["retries"]),
             ("waiting_requests", "gauge", "Requests in the queue.", len(self.waiting)),
             ("client_connections", "gauge", "Open connections.", len(self._clients)),
+            ("held_body_bytes", "gauge", "Request bodies in memory.", self.bodies.held_bytes),
         ):
             yield from family(f"kvikk_router_{name}", kind, text, [({}, value)])
         yield from family(

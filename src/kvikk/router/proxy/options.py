@@ -23,6 +23,7 @@ class RouterOptions:
     max_queue: int = 1024
     queue_timeout_s: float = 30.0
     max_body_bytes: int = 32 << 20
+    max_buffered_bytes: int = 1 << 30
     retries: int = 2
     connect_timeout_s: float = 5.0
     first_byte_timeout_s: float = 600.0

@@ -54,7 +54,7 @@ class Load:
     It belongs to whoever took it, and is given back to the very object it was taken from, once.
     """
 
-    __slots__ = ("_computed_tokens", "_prompt_tokens", "_replica")
+    __slots__ = ("_computed_tokens", "_is_trial", "_prompt_tokens", "_replica")
 
     def __init__(self, replica: Replica, prompt_tokens: int, hit_tokens: int) -> None:
         self._replica: Replica | None = replica
@@ -65,7 +65,7 @@ class Load:
         view.running_tokens += prompt_tokens
         view.waiting_tokens += self._computed_tokens
         replica.requests += 1
-        replica.breaker.started()
+        self._is_trial = replica.breaker.started()
         replica.update()
 
     def first_token(self) -> None:
@@ -82,5 +82,6 @@ class Load:
             view = replica.view
             view.running_requests -= 1
             view.running_tokens -= self._prompt_tokens
-            replica.breaker.undecided()
+            if self._is_trial:
+                replica.breaker.undecided()
             replica.update()

@@ -15,7 +15,6 @@ _METHODS = frozenset((b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"))
 # Spellings that a server may take for another path than we do.
 _ODD_PATH = re.compile(rb"[%\\;]|//|/\.")
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-VIA = b"1.1 kvikk"
 # A head for a replica has its own host and length; and its own key, where replicas have one.
 _LEFT_OUT = HOP_BY_HOP | {b"host", b"content-length"}
 _LEFT_OUT_WITH_KEYS = _LEFT_OUT | {b"authorization", b"x-api-key"}
@@ -28,7 +27,9 @@ class ClientRequest:
         "arrived_s",
         "body",
         "by_name",
+        "has_body",
         "headers",
+        "held_bytes",
         "id",
         "is_http10",
         "keeps",
@@ -46,8 +47,10 @@ class ClientRequest:
         self.path = ""
         self.headers: list[Header] = []
         self.by_name: dict[bytes, bytes] = {}
-        self.pieces: list[bytes] = []
+        self.pieces: bytearray | None = None
         self.size_bytes = 0
+        self.held_bytes = 0
+        self.has_body = False
         self.body = b""
         self.id = ""
         self.is_http10 = False
@@ -55,7 +58,7 @@ class ClientRequest:
         self.arrived_s = 0.0
         self.tenant: Tenant | None = None
 
-    def check_head(self, version: str, max_body_bytes: int) -> None:
+    def check_head(self, version: str, max_body_bytes: int, via: bytes) -> None:
         """Raises RefusalError for what cannot be passed on safely. Sets the path."""
         if version not in ("1.1", "1.0"):
             raise RefusalError(505, "expected HTTP/1.1")
@@ -66,16 +69,26 @@ class ClientRequest:
             raise RefusalError(
                 400, "Transfer-Encoding: expected chunked, in HTTP/1.1, and nothing else"
             )
+        if b"host" not in names and not self.is_http10:
+            raise RefusalError(400, "the header host is missing")
         if len(names) != len(self.headers):
             lowers = [lower for lower, _, _ in self.headers]
             for single in (b"host", b"authorization", b"x-api-key", b"content-type"):
                 if lowers.count(single) > 1:
                     raise RefusalError(400, f"the header {single.decode()} is there twice")
-        if int(names.get(b"content-length", b"0")) > max_body_bytes:
+        length = int(names.get(b"content-length", b"0"))
+        self.has_body = length > 0 or coding is not None
+        if length > max_body_bytes:
             raise too_large(max_body_bytes)
-        if VIA in names.get(b"via", b""):
+        # The last of several is no more than the last.
+        if b"via" in names and any(
+            via in value for lower, _, value in self.headers if lower == b"via"
+        ):
             raise RefusalError(
-                508, "the request has been here before: this router is its own replica"
+                508,
+                "the request has been here before: this router is its own replica, perhaps by way "
+                "of another router",
+                "loop",
             )
         if not self.target.startswith(b"/"):
             raise RefusalError(400, "expected a path as the request's target")
@@ -95,7 +108,9 @@ class ClientRequest:
         if self.method not in _METHODS:
             raise RefusalError(405, f"{self.method.decode()} is not allowed on {path[:200]!r}")
 
-    def upstream_head(self, authority: bytes, prefix: bytes, replica_key: bytes | None) -> bytes:
+    def upstream_head(
+        self, authority: bytes, prefix: bytes, replica_key: bytes | None, via: bytes
+    ) -> bytes:
         """The head for a replica: all headers but those between two parties, and ours."""
         left_out = _LEFT_OUT if replica_key is None else _LEFT_OUT_WITH_KEYS
         if b"connection" in self.by_name:
@@ -111,7 +126,7 @@ class ClientRequest:
             append(b"\r\nx-request-id: " + self.id.encode())
         if self.body or self.method != b"GET":
             append(b"\r\ncontent-length: %d" % len(self.body))
-        append(b"\r\nvia: " + VIA + b"\r\n\r\n")
+        append(b"\r\nvia: " + via + b"\r\n\r\n")
         return b"".join(parts)
 
 
