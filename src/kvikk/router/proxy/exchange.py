@@ -287,7 +287,8 @@ class Exchange:
             if now_s - self._moved_s > options.first_byte_timeout_s:
                 self._too_late(f"no answer within {options.first_byte_timeout_s:g} s", True)
         elif now_s - self._moved_s > options.idle_timeout_s and self._client.is_write_paused:
-            self._too_late(f"nothing was taken for {options.idle_timeout_s:g} s", False)
+            self._end(504, f"nothing was taken for {options.idle_timeout_s:g} s")
+            self._client.transport.abort()
         elif now_s - self._moved_s > options.idle_timeout_s:
             self._too_late(f"the answer stood still for {options.idle_timeout_s:g} s", True)
 

@@ -13,7 +13,8 @@ from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.messages import Header
 from kvikk.router.proxy.pool import Pool
 from kvikk.router.proxy.replica import Replica
-from kvikk.router.proxy.upstream import Response, UpstreamConnection
+from kvikk.router.proxy.response import Response
+from kvikk.router.proxy.upstream import UpstreamConnection
 
 _TIMEOUT_S = 5.0
 _MODELS_EVERY_S = 15.0
