@@ -19,6 +19,16 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
+def give_up_after(listener: socket.socket, seconds: float) -> None:
+    """End connections whose other side has taken nothing for so long, of all that has been sent.
+
+    It may be gone without a word, or not read. The kernel does it, where it can (Linux).
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        milliseconds = max(1, round(1000 * seconds))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
 def url_of(listener: socket.socket) -> str:
     """Where it is reached, by HTTP."""
     host, port = listener.getsockname()[:2]

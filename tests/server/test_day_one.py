@@ -59,7 +59,9 @@ def lines(path: Path) -> list[dict]:
 
 
 @contextmanager
-def streams(server: LiveServer, key: str, count: int) -> Iterator[list[socket.socket]]:
+def streams(
+    server: LiveServer, key: str, count: int, *, receive_buffer_bytes: int | None = None
+) -> Iterator[list[socket.socket]]:
     """So many answers that are asked for and not read, until the block ends."""
     body = json.dumps(LONG | {"max_tokens": 12_000, "stream": True}).encode()
     head = (
@@ -70,7 +72,10 @@ def streams(server: LiveServer, key: str, count: int) -> Iterator[list[socket.so
     sockets = []
     try:
         for _ in range(count):
-            one = socket.create_connection((host, int(port)))
+            one = socket.socket()
+            if receive_buffer_bytes is not None:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            one.connect((host, int(port)))
             one.sendall(head.encode() + body)
             sockets.append(one)
         yield sockets
@@ -133,6 +138,17 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_leaves_nothing_behind(
     server.wait_for(lambda: not lines(options.access_log)[-1]["complete"])
     cache = server.http.get("/v1/kvikk/cache", headers=bearer("the-operators")).json()
     assert cache["live_blocks"] == 0
+
+
+def test_a_client_that_takes_nothing_for_too_long_is_cut_off(
+    options: ServerOptions, tmp_path: Path
+) -> None:
+    options = replace(options, access_log=tmp_path / "access.jsonl", send_timeout_s=0.5)
+    with start(options) as hasty, streams(hasty, KEYS[0], 2, receive_buffer_bytes=4096):
+        hasty.wait_for(lambda: len(lines(options.access_log)) == 2)
+        assert not any(line["complete"] for line in lines(options.access_log))
+        assert running(hasty) == 0
+        assert complete(hasty, KEYS[1]).status_code == 200
 
 
 def test_a_log_that_was_moved_away_is_opened_anew(

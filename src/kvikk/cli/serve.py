@@ -26,6 +26,7 @@ def serve(
     no_prefix_cache: options.NoPrefixCache = False,
     no_speculation: options.NoSpeculation = False,
     chat_template: options.ChatTemplate = None,
+    adapter: options.Adapters = None,
     step_tokens: Annotated[
         int,
         typer.Option(
@@ -47,6 +48,14 @@ def serve(
             help="Largest request body; a larger one gets a 413.",
         ),
     ] = "4MiB",
+    send_timeout: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel="Listening",
+            metavar="SECONDS",
+            help="Cut off a client that takes nothing of its answer for so long.",
+        ),
+    ] = 60.0,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
@@ -247,6 +256,7 @@ def serve(
         prefix_caching=not no_prefix_cache,
         speculation=not no_speculation,
         chat_template=chat_template,
+        adapters=options.adapters(adapter),
         step_tokens=step_tokens,
         max_running=max_running,
         max_queue=max_queue,
@@ -263,6 +273,7 @@ def serve(
             api_keys=tuple(api_key or ()),
             operator_key=operator_key,
             max_body_bytes=parse_bytes(max_body),
+            send_timeout_s=send_timeout,
             drain_s=drain,
             sleep_after_s=sleep_after,
             tenant_requests=tenant_requests,

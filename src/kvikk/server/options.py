@@ -12,6 +12,7 @@ from kvikk.server.billing.rules import ServedRules, load_rules
 from kvikk.server.clock import Clock
 
 DEFAULT_PORT = 8000
+_MOST_SEND_TIMEOUT_S = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class ServerOptions:
     tenant that shares no cache with the others, and what touches all of them needs the
     ``operator_key``. A tenant has at most ``tenant_requests`` at once, running or waiting (None:
     half of all that may be, where there are several tenants). ``max_body_bytes`` bounds a request's
-    body. ``access_log`` is a file that gets a line of JSON for each. On SIGTERM running answers get
+    body. A client that takes nothing of its answer for ``send_timeout_s`` is cut off.
+    ``access_log`` is a file that gets a line of JSON for each. On SIGTERM running answers get
     ``drain_s`` seconds to finish. ``port`` 0 takes any free one.
     ``ledger_log`` is a file that gets a line for each request, with its prompt if ``ledger_text``.
     ``rules`` names the provider's rules that usage is reported by; ``rules_file`` and ``price_map``
@@ -41,6 +43,7 @@ class ServerOptions:
     tenant_requests: int | None = None
     access_log: Path | None = None
     max_body_bytes: int = 4 << 20
+    send_timeout_s: float = 60.0
     drain_s: float = 60.0
     ledger_log: Path | None = None
     ledger_text: bool = False
@@ -91,6 +94,11 @@ class ServerOptions:
             raise ModelError(f"a tenant's limit is {self.tenant_requests}; at least 1 is needed")
         if self.max_body_bytes < 1:
             raise ModelError(f"the body limit is {self.max_body_bytes} bytes; at least 1 is needed")
+        if not 0 < self.send_timeout_s <= _MOST_SEND_TIMEOUT_S:
+            raise ModelError(
+                f"the time for a client to take something is {self.send_timeout_s:g} s; it must be "
+                f"above 0 and at most {_MOST_SEND_TIMEOUT_S:,}"
+            )
         if not 0 <= self.drain_s <= TIMEOUT_MAX:
             raise ModelError(
                 f"the time to drain is {self.drain_s:g} s; it must be 0 to {TIMEOUT_MAX:g}"

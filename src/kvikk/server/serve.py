@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from kvikk.engine.loading import load_engine
 from kvikk.engine.progress_bar import loading_line
-from kvikk.listening import is_loopback, listen, say, url_of
+from kvikk.listening import give_up_after, is_loopback, listen, say, url_of
 from kvikk.server.access_log import NAME as ACCESS_LOG
 from kvikk.server.app import create_app
 from kvikk.server.kv_events import KvEventPublisher
@@ -34,6 +34,7 @@ def run_server(options: ServerOptions) -> None:
     """
     # What can be wrong is, before the wait for the model.
     listener = listen(options.host, options.port)
+    give_up_after(listener, options.send_timeout_s)
     for file, name in ((options.ledger_log, LEDGER_LOG), (options.access_log, ACCESS_LOG)):
         if file is not None:
             open_log(file, name).close()
