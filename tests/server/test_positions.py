@@ -60,7 +60,7 @@ def conversation() -> dict:
 
 def test_a_piece_ends_with_the_last_token_that_is_all_its_own(model):
     text, question = model.rendered(conversation())
-    prompt = ProviderPrompts(model.tokenizer, "m").of(question, Caller(b"", True))
+    prompt = ProviderPrompts(model.tokenizer).of(question, Caller(b"", True))
     assert len(prompt.positions) == 7
     assert [position.ends_message for position in prompt.positions] == [True] * 5 + [False, True]
     stop = 0
@@ -76,7 +76,7 @@ def test_a_piece_ends_with_the_last_token_that_is_all_its_own(model):
 
 def test_a_turn_more_leaves_the_earlier_pieces_as_they_were(model):
     body = conversation()
-    prompts = ProviderPrompts(model.tokenizer, "m")
+    prompts = ProviderPrompts(model.tokenizer)
     earlier = {**body, "messages": body["messages"][:4]}
     _, before = model.rendered(earlier)
     _, after = model.rendered(body)
@@ -91,7 +91,7 @@ def test_a_turn_more_leaves_the_earlier_pieces_as_they_were(model):
 def test_a_tool_the_template_does_not_show_is_still_part_of_every_key(model):
     body = conversation()
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-    prompts, caller = ProviderPrompts(model.tokenizer, "m"), Caller(b"", True)
+    prompts, caller = ProviderPrompts(model.tokenizer), Caller(b"", True)
     plain = prompts.of(model.rendered(body)[1], caller)
     tooled = prompts.of(model.rendered({**body, "tools": [tool]})[1], caller)
     assert tooled.positions[0].section == "tools"
@@ -103,6 +103,6 @@ def test_a_tool_the_template_does_not_show_is_still_part_of_every_key(model):
 
 def test_tenants_and_salts_are_accounts(model):
     _, question = model.rendered(conversation())
-    prompts = ProviderPrompts(model.tokenizer, "m")
+    prompts = ProviderPrompts(model.tokenizer)
     one, other = (prompts.of(question, Caller(b"", False, tenant)).account for tenant in ("a", "b"))
     assert one != other

@@ -29,7 +29,7 @@ def loaded(engine_and_backend, smollm2_tokenizer):
     memory = MemoryReport(None, 0, 0, (), 4, "f32", 64, 64, 1.0)
     engine, _ = engine_and_backend
     return LoadedEngine(
-        engine, smollm2_tokenizer, None, memory, "exact", "exact", EngineOptions(), 0.0
+        engine, smollm2_tokenizer, None, memory, "exact", "exact", EngineOptions(), 0.0, None
     )
 
 

@@ -71,6 +71,14 @@ ChatTemplate = Annotated[
         rich_help_panel="Engine", help="A Jinja file to use instead of the model's own template."
     ),
 ]
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option(
+        rich_help_panel="Engine",
+        metavar="NAME=PATH",
+        help="A LoRA adapter in PEFT's form, which requests name as their model; repeatable.",
+    ),
+]
 Temperature = Annotated[
     float, typer.Option(help="0 takes the likeliest token; more is more varied.")
 ]
@@ -98,6 +106,17 @@ def engine_options(
         "max_context_tokens": max_context,
         **others,
     }
+
+
+def adapters(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """Names and folders of adapters. Raises ModelError for one without either."""
+    from kvikk.errors import ModelError
+
+    pairs = [one.partition("=") for one in given or ()]
+    for name, _, path in pairs:
+        if not name or not path:
+            raise ModelError(f"--adapter {name}: expected NAME=PATH, a name and a folder")
+    return tuple((name, path) for name, _, path in pairs)
 
 
 def tier_options(

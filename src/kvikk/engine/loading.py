@@ -11,7 +11,12 @@ from kvikk.engine.lower_tiers import make_tiering
 from kvikk.engine.memory import MemoryReport, plan_memory
 from kvikk.engine.options import DEFAULT_KV_DTYPES, EngineOptions
 from kvikk.engine.speculation import MAX_DRAFT_TOKENS, Speculation
+from kvikk.errors import ModelError, RequestError
+from kvikk.files.adapters import find_adapter
 from kvikk.files.sources import resolve
+from kvikk.models.adapter import Adapter
+from kvikk.models.adapter_reader import load_adapter
+from kvikk.models.decoder import Decoder
 from kvikk.models.load import load_decoder
 from kvikk.shapes.shape import cache_groups
 from kvikk.text.chat import ChatTemplate, load_chat_template
@@ -35,6 +40,14 @@ class LoadedEngine:
     backend: str
     options: EngineOptions
     load_s: float
+    decoder: Decoder
+
+    def read_adapter(self, path: str) -> Adapter:
+        """The adapter in the folder ``path``, for this model; may be called in any thread.
+
+        Raises ModelError if it cannot be run.
+        """
+        return load_adapter(find_adapter(path), self.decoder)
 
 
 def load_engine(options: EngineOptions, progress: Progress = lambda line: None) -> LoadedEngine:
@@ -102,6 +115,12 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
             block_bytes=block_bytes,
         ),
     )
+    for name, path in options.adapters:
+        progress(f"reading the adapter {name}")
+        try:
+            engine.adapters.load(name, load_adapter(find_adapter(path), decoder))
+        except RequestError as error:
+            raise ModelError(f"--adapter {name}={path}: {error}") from None
     return LoadedEngine(
         engine,
         tokenizer,
@@ -111,6 +130,7 @@ def load_engine(options: EngineOptions, progress: Progress = lambda line: None) 
         backend.name,
         options,
         time.monotonic() - started_s,
+        decoder,
     )
 
 

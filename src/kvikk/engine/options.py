@@ -32,7 +32,8 @@ class EngineOptions:
     process, a folder, a Redis or Valkey by its URL. ``disk_tier_bytes`` None is half of what is
     free there; what Redis holds goes ``redis_tier_expire_s`` after its last use, None: never.
     ``tenant_share`` is the part of the KV blocks that each tenant keeps from the others, and
-    ``eviction`` the policy by which a cached block goes for a new one.
+    ``eviction`` the policy by which a cached block goes for a new one. ``adapters`` are loaded from
+    the start: names, and the folders they are in.
     """
 
     model: str = "smollm2"
@@ -57,6 +58,7 @@ class EngineOptions:
     redis_tier_expire_s: float | None = None
     tenant_share: float = 0.0
     eviction: str = "duel"
+    adapters: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", "cpu", "reference"):

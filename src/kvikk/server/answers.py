@@ -52,7 +52,7 @@ async def answer(request: Request, question: Question, make_format: FormatMaker)
     now_s, prompt, wanted = int(time.time()), PromptTokens(), question.fields.choices
     choices = [
         Choice(
-            make_format(request_id, now_s, service.model.id, min(number, wanted.count - 1)),
+            make_format(request_id, now_s, question.fields.model, min(number, wanted.count - 1)),
             question,
             service.tokenizer,
             prompt,

@@ -14,6 +14,7 @@ from kvikk.server.feed import Feeds
 from kvikk.server.keys import ApiKeys, KeyGate
 from kvikk.server.options import ServerOptions
 from kvikk.server.routes import (
+    adapters,
     bill,
     cache,
     chat_completions,
@@ -68,6 +69,6 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
         app.add_middleware(Tracing, export=service.span_export)  # around all others
     install_error_handlers(app)
     apis = (chat_completions, completions, responses, messages, models, tokens)
-    for routes in (*apis, bill, cache, sessions, pins, config, ledger, health, page):
+    for routes in (*apis, adapters, bill, cache, sessions, pins, config, ledger, health, page):
         app.include_router(routes.router)
     return app

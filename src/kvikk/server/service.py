@@ -15,7 +15,7 @@ from kvikk.engine.engine import Engine
 from kvikk.engine.loading import LoadedEngine
 from kvikk.engine.requests import Origin, Output, Request
 from kvikk.engine.worker import EngineWorker
-from kvikk.errors import BusyError, RequestError
+from kvikk.errors import BusyError, ModelError, RequestError
 from kvikk.server.access_log import NAME as ACCESS_LOG
 from kvikk.server.billing.decisions import Decider
 from kvikk.server.billing.prompts import ProviderPrompts
@@ -30,6 +30,7 @@ from kvikk.server.ledgers import request_ledger
 from kvikk.server.log_lines import LineLog
 from kvikk.server.mailbox import Mailbox, Postman
 from kvikk.server.metrics import Metrics
+from kvikk.server.models import ServedModels
 from kvikk.server.options import ServerOptions
 from kvikk.server.prompts import PromptMaker
 from kvikk.server.question import ID_PREFIXES, Question
@@ -48,9 +49,13 @@ class Service:
         self.options = options
         assert loaded.engine.books is not None, "a server keeps books"
         self._books = loaded.engine.books
+        self.loaded = loaded
         self.worker = EngineWorker(loaded.engine)
         self.max_context_tokens = loaded.engine.max_context_tokens
         self.model = ModelCard(_model_id(loaded.model), int(time.time()), self.max_context_tokens)
+        self.models = ServedModels(self.model, loaded.engine.adapters)
+        if self.model.id in loaded.engine.adapters.by_name:
+            raise ModelError(f"an adapter cannot be called {self.model.id!r}: the model is")
         self.span_export: SpanExport | None = None
         if options.otlp_traces_endpoint is not None:
             self.span_export = SpanExport(options.otlp_traces_endpoint)
@@ -77,7 +82,7 @@ class Service:
         block_size = options.engine.block_size if shares else None
         self.tabs = Tabs(Decider(options.load_rules(), block_size), options.load_clock())
         self._started_s = time.monotonic()
-        self._provider_prompts = ProviderPrompts(loaded.tokenizer, self.model.id)
+        self._provider_prompts = ProviderPrompts(loaded.tokenizer)
 
     def stop(self) -> None:
         """End what runs and close what is open; returns when all is done."""
@@ -97,14 +102,8 @@ class Service:
         return Postman(asyncio.get_running_loop())
 
     def check_model(self, model: str) -> None:
-        """Raise ApiError (404) unless ``model`` is the one that is served."""
-        if model != self.model.id:
-            raise ApiError(
-                404,
-                f"no model {model[:200]!r} here; this server has {self.model.id!r}",
-                parameter="model",
-                code="model_not_found",
-            )
+        """Raise ApiError (404) unless ``model`` is the one that is served, or an adapter of it."""
+        self.models.find(model)
 
     def open_tab(self, question: Question, caller: Caller) -> Tab:
         """The bill of a request that arrives now, from which its caller is told what it used.
@@ -158,10 +157,11 @@ class Service:
             token_ids,
             to_generation(question, grammar),
             _salt(caller.salt, fields.cache_salt),
-            Origin(caller.tenant, caller.key, route, self.model.id),
+            Origin(caller.tenant, caller.key, route, fields.model),
             prompt.parts,
             fields.priority,
             str(question.body.get("prompt_cache_key") or ""),
+            self.models.adapter_of(fields.model),
         )
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()

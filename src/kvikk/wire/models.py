@@ -6,11 +6,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A served model: since when (seconds since 1970), and how long a conversation may be."""
+    """A served model: since when (seconds since 1970), and how long a conversation may be.
+
+    ``parent`` is the model that an adapter is of.
+    """
 
     id: str
     created: int
     max_context_tokens: int
+    parent: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The model as an object."""
@@ -20,4 +24,5 @@ class ModelCard:
             "created": self.created,
             "owned_by": "kvikk",
             "max_model_len": self.max_context_tokens,
+            "parent": self.parent,
         }

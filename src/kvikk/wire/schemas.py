@@ -308,4 +308,6 @@ TOKENIZE = one_of(
     ),
 )
 PIN = obj({"request": TEXT, "tokens": whole(1, 2**31 - 1)}, ["request"])
+LOAD_ADAPTER = obj({"lora_name": TEXT, "lora_path": TEXT}, ["lora_name", "lora_path"])
+UNLOAD_ADAPTER = obj({"lora_name": TEXT}, ["lora_name"])
 DETOKENIZE = obj({"model": TEXT, "tokens": array(whole(0, 2**31 - 1))}, ["tokens"])

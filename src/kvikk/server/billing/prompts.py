@@ -28,9 +28,8 @@ from kvikk.wire.segments_json import mapping
 class ProviderPrompts:
     """Makes prompts for the rules from what was asked of a server."""
 
-    def __init__(self, tokenizer: Tokenizer, model: str) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._model = model
 
     def of(self, question: Question, caller: Caller) -> ProviderPrompt:
         """A question's prompt. Who shares a cache salt shares a provider's account."""
@@ -53,7 +52,7 @@ class ProviderPrompts:
             positions,
             len(token_ids),
             account=f"{caller.tenant}\0{question.fields.cache_salt}",
-            model=self._model,
+            model=question.fields.model,
             cache_key=str(body.get("prompt_cache_key") or ""),
             parameters=key_parameters(body, pieces),
             explicit=options.get("mode") == "explicit",

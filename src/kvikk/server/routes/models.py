@@ -14,18 +14,19 @@ router = APIRouter()
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """All models, of which there is one."""
+    """The model, and its adapters."""
     service: Service = request.app.state.service
     if speaks_anthropic(request.scope):
-        return json_response(model_list_json([service.model]))
-    return json_response({"object": "list", "data": [service.model.to_json()]})
+        return json_response(model_list_json(service.models.cards()))
+    cards = [card.to_json() for card in service.models.cards()]
+    return json_response({"object": "list", "data": cards})
 
 
 @router.get("/v1/models/{model_id:path}")
 async def model(request: Request, model_id: str) -> Response:
     """One model; a hub's ids have a slash inside."""
     service: Service = request.app.state.service
-    service.check_model(model_id)
+    card = service.models.find(model_id)
     if speaks_anthropic(request.scope):
-        return json_response(model_json(service.model))
-    return json_response(service.model.to_json())
+        return json_response(model_json(card))
+    return json_response(card.to_json())
