@@ -26,6 +26,8 @@ _MAX_PIPELINED = 16
 _MAX_FRAMING_BYTES, _MAX_FRAMING_SHARE = 64 << 10, 16
 # A refused client may still be sending; closing at once could take the refusal away from it.
 _LINGER_S = 2.0
+# Nobody has so long to take the end of an answer.
+_FLUSH_S = 60.0
 _TOO_MANY = "too many requests were sent at once"
 
 
@@ -289,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if not keeps:
             self._is_closing = True
-            self.deadline_s = time.monotonic() + self._gateway.options.idle_timeout_s
+            self.deadline_s = time.monotonic() + _FLUSH_S
             self.transport.close()
         elif self._queue:
             if not self.is_write_paused:

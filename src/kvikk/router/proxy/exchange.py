@@ -407,13 +407,15 @@ class Exchange:
         """Tell a client that has part of the answer that no more will come."""
         response = self._response
         assert response is not None
+        is_whole = False
         if response.is_stream and at_boundary and self._tail.endswith((b"\n\n", b"\r\n\r\n")):
             event = error_event(status, why, "replica_failed", self.request.path)
             if response.is_chunked and not self.request.is_http10:
                 event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
+                is_whole = True
             self._client.write(event)
         # Within an event or a chunk nothing can be said; the end of the connection tells.
-        self._end(status, why, keeps=False)
+        self._end(status, why, keeps=is_whole and self.request.keeps)
 
     def _refuse(self, refusal: RefusalError) -> None:
         """Answer with an error of our own."""
