@@ -23,7 +23,7 @@ def text_side(model: str) -> TextSide | None:
     answered the like before.
     """
     try:
-        source = resolve(model)
+        source = resolve(model, weights=False)
         tokenizer = load_tokenizer(source)
         return TextSide(tokenizer, load_chat_template(source, tokenizer))
     except ModelError:
