@@ -35,7 +35,10 @@ _DROPPED = (b"x-request-id",)
 
 @dataclass(slots=True)
 class _Sent:
-    """One attempt at a replica, and how far it came; ``error`` is empty once all went well."""
+    """One attempt at a replica, and how far it came; ``error`` is empty once all went well.
+
+    ``counts`` is False once another one is to be made for the request.
+    """
 
     attempt: Attempt
     replica: str
@@ -44,6 +47,7 @@ class _Sent:
     head: Head | None = None
     tail: Tail | None = None
     error: str = "client gone"
+    counts: bool = True
 
 
 class Exchange:
@@ -68,6 +72,7 @@ class Exchange:
         self._wanted = wanted
         self._has_prompt = has_prompt
         self._tried: set[str] = set()
+        self._prompt_tokens = 0
         self._has_begun = False
         self._tail_bytes = b"\n\n"
 
@@ -103,20 +108,24 @@ class Exchange:
         members, sent = self._members, None
         try:
             async with self._ingress.answering.choose_replica(attempt) as chosen:
-                sent = _Sent(attempt, chosen.replica_id, time.monotonic())
-                if attempt.decision is None or attempt.decision.replica.id != sent.replica:
+                replica = chosen.replica_id
+                if attempt.decision is None or attempt.decision.replica.id != replica:
                     # The best were full.
-                    await members.ask(members.taken, attempt, sent.replica)
+                    await members.ask(members.taken, attempt, replica)
+                sent = _Sent(attempt, replica, time.monotonic())
                 return await self._send(chosen, sent, send, left)
-        except BackPressureError:
-            self._turn_away(attempt, REFUSED)
-            raise BusyError("as many requests wait as may; try again soon") from None
-        except RayServeException as error:
-            self._turn_away(attempt, REFUSED)
-            raise RefusalError(503, f"no replica: {_first_line(error)}", "no_replica") from None
         except asyncio.CancelledError:
-            if sent is None:
+            if sent is None or not sent.counts:
                 self._turn_away(attempt, LEFT)
+            raise
+        except Exception as error:
+            if sent is None or not sent.counts:
+                self._turn_away(attempt, REFUSED)
+            if isinstance(error, BackPressureError):
+                raise BusyError("as many requests wait as may; try again soon") from None
+            if isinstance(error, (RayServeException, RayError)):
+                why = f"no replica: {_first_line(error)}"
+                raise RefusalError(503, why, "no_replica") from None
             raise
         finally:
             self._ended(attempt, sent)
@@ -125,19 +134,20 @@ class Exchange:
         attempt, ledger = sent.attempt, self._ingress.ledger
         prompt_tokens = 0
         if self._has_prompt:
-            prompt_tokens = attempt.routed.prompt_tokens if attempt.routed else 1
+            prompt_tokens = self._prompt_tokens = (
+                attempt.routed.prompt_tokens if attempt.routed else 1
+            )
             ledger.open(attempt.id, sent.replica, prompt_tokens, elsewhere=_elsewhere(attempt))
-        answered = False
         frames = self._ingress.answering.dispatch(chosen, attempt.id, self._request, prompt_tokens)
         try:
-            answered = await self._relay(frames, sent, send, left)
-            sent.error = "" if answered else "busy"
+            sent.counts = await self._relay(frames, sent, send, left)
+            sent.error = "" if sent.counts else "busy"
         except RayError as error:
             # A replica that has no end of its own was cut off: it, its node, or the way there.
             sent.error = "broken"
             logger.warning("%s at %s: %s", attempt.id, sent.replica, _first_line(error))
             self._failed(sent.replica)
-            answered = await self._break_off(send, left)
+            sent.counts = await self._break_off(send, left)
         finally:
             if sent.tail is None:
                 frames.cancel()
@@ -145,8 +155,8 @@ class Exchange:
             elif sent.tail.batch is not None:
                 ledger.receive(sent.tail.batch)
             if self._has_prompt:
-                ledger.ended(attempt.id, superseded=not answered and sent.error != "client gone")
-        return answered
+                ledger.ended(attempt.id, superseded=not sent.counts)
+        return sent.counts
 
     async def _relay(
         self, frames: AsyncIterator[Frame], sent: _Sent, send: Send, left: int
@@ -218,8 +228,8 @@ class Exchange:
     def _turn_away(self, attempt: Attempt, cause: str) -> None:
         """It was never sent."""
         if self._has_prompt:
-            prompt_tokens = attempt.routed.prompt_tokens if attempt.routed else 1
-            self._ingress.ledger.turn_away(prompt_tokens, cause)
+            known = attempt.routed.prompt_tokens if attempt.routed else self._prompt_tokens
+            self._ingress.turn_away(self._asked, known, cause)
 
     def _ended(self, attempt: Attempt, sent: _Sent | None) -> None:
         attempt.ended = True

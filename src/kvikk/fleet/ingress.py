@@ -8,7 +8,7 @@ a clear end if it fails later, and an account of every attempt.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -54,7 +54,7 @@ class Ingress:
         self._application = application
         self._node = node
         self._answered: OrderedDict[str, str] = OrderedDict()  # who answered, by request id
-        self._tasks: set[asyncio.Task[list[Any]]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     @property
     def _has_router(self) -> bool:
@@ -96,10 +96,10 @@ class Ingress:
         while True:
             await asyncio.sleep(_SETTLE_S)
             try:
-                if self.ledger.owed() or not self._has_router:
-                    # The first call of a handle makes its router, which learns who there is.
-                    for batch in await self._ask_all("collect", self.ledger.ask()):
-                        self.ledger.receive(batch)
+                # Asked in any case: it tells replicas what has arrived, and the first call of a
+                # handle makes its router, which learns who there is.
+                for batch in await self._ask_all("collect", self.ledger.ask()):
+                    self.ledger.receive(batch)
                 if self._has_router:
                     self.ledger.fleet(set(self.members.views))
             except Exception:
@@ -107,7 +107,23 @@ class Ingress:
 
     def stop(self, attempt: str) -> None:
         """Tell the replica that nobody waits for this attempt, whichever it is."""
-        task = asyncio.create_task(self._ask_all("stop", attempt))
+        self._go_on(self._ask_all("stop", attempt))
+
+    def turn_away(self, asked: Asked, prompt_tokens: int, cause: str) -> None:
+        """Account for a request that nobody was asked for; 0 if its prompt was not looked at."""
+        if prompt_tokens:
+            self.ledger.turn_away(prompt_tokens, cause)
+        else:
+            self._go_on(self._read_and_turn_away(asked, cause))
+
+    async def _read_and_turn_away(self, asked: Asked, cause: str) -> None:
+        members = self.members
+        request = await members.ask(members.placement.read, asked)
+        self.ledger.turn_away(request.prompt_tokens, cause)
+
+    def _go_on(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have this done; nobody waits for it."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -87,15 +87,15 @@ class Members:
         """
         self._take_back(attempt)
         known = [name for name in candidates if name in self.views]
+        if attempt.has_prompt and attempt.routed is None:
+            attempt.routed = self.placement.read(attempt.asked)
         if attempt.wanted:
             return [[attempt.wanted]] if attempt.wanted in known else []
-        if attempt.ended or not attempt.has_prompt or not known:
+        if attempt.ended or attempt.routed is None or not known:
             return [known]
         for name, view in self.views.items():
             view.eligible = name in candidates
         views = list(self.views.values())
-        if attempt.routed is None:
-            attempt.routed = self.placement.read(attempt.asked)
         tried = {self.views[name].slot for name in attempt.tried if name in self.views}
         try:
             decision = self.placement.decide(attempt.routed, views, tried)
