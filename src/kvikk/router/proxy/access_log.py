@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import orjson
 
 from kvikk.errors import RequestError
-from kvikk.router.proxy.placement import Reported
 
 if TYPE_CHECKING:
     from kvikk.router.proxy.exchange import Exchange
@@ -34,17 +33,10 @@ class AccessLog:
         """Whether lines go anywhere."""
         return self._file is not None
 
-    def write(
-        self,
-        exchange: "Exchange",
-        status: int,
-        error: str,
-        whole_s: float,
-        reported: Reported | None,
-    ) -> None:
+    def write(self, exchange: "Exchange", status: int, error: str, whole_s: float) -> None:
         """Add a request's line."""
         assert self._file is not None
-        request = exchange.request
+        request, reported = exchange.request, exchange.reported
         line = {
             "at_s": round(time.time(), 3),
             "id": request.id,

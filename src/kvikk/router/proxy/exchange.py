@@ -5,35 +5,24 @@ an answer is sent twice: as long as the client has seen no byte, another replica
 after the first byte never.
 """
 
-import hashlib
 import time
 from typing import TYPE_CHECKING
 
-import orjson
-
 from kvikk.errors import BusyError
-from kvikk.router.proxy.messages import (
-    HOP_BY_HOP,
-    RefusalError,
-    connection_named,
-    error_event,
-    status_line,
-)
-from kvikk.router.proxy.placement import Asked, Outcome
+from kvikk.router.proxy.asking import ask
+from kvikk.router.proxy.messages import RefusalError
+from kvikk.router.proxy.passing import Passing, Swallowed, response_head
+from kvikk.router.proxy.placement import Asked, Outcome, Reported
 from kvikk.router.proxy.replica import Load, Replica
 from kvikk.router.proxy.request import ClientRequest
 from kvikk.router.proxy.response import Response
-from kvikk.router.proxy.upstream import UpstreamConnection
-from kvikk.router.proxy.usage import UsageReader
+from kvikk.router.proxy.upstream import Taker, UpstreamConnection
 from kvikk.router.records import Decision, RoutedRequest
 
 if TYPE_CHECKING:
     from kvikk.router.proxy.client import ClientConnection
     from kvikk.router.proxy.gateway import Gateway
 
-# An answer of at most this size waits until it is whole: no one can use half of it, and should the
-# replica die meanwhile, another can be asked.
-_HELD_BYTES = 64 << 10
 # It has too much to do, or would send the request round in a circle: nothing has been computed.
 _ASK_ANOTHER = frozenset((429, 503, 508))
 # A parsed body takes up to 20 times its bytes. A larger one is parsed again if it is sent again.
@@ -58,24 +47,29 @@ class Exchange:
         self.attempts = 0
         self._sends = 0
         self.first_byte_s: float | None = None
-        self.sent_bytes = 0
         self._asked: Asked | None = None
         self._routed: RoutedRequest | None = None
         self._load: Load | None = None
         self._connection: UpstreamConnection | None = None
-        self._response: Response | None = None
-        self._usage: UsageReader | None = None
+        self._passing: Passing | None = None
         self._tried: set[int] = set()
         self._attempt_s = 0.0
         self._waits_since_s: float | None = None
         self._moved_s = 0.0
-        self._has_moved = False
-        self._head = b""
-        self._held: list[bytes] | None = None
-        self._tail = b"\n\n"
-        self._swallows = False
+        self._status = 0  # the replica's, once it has answered
         self._is_entered = False
         self.is_done = False
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the client was given of an answer."""
+        return 0 if self._passing is None else self._passing.sent_bytes
+
+    @property
+    def reported(self) -> Reported | None:
+        """What the replica said that it used."""
+        usage = None if self._passing is None else self._passing.usage
+        return None if usage is None else usage.reported
 
     # From the client.
 
@@ -115,7 +109,8 @@ class Exchange:
         """Ask where it shall go, and send it there; or wait if nobody can take it."""
         gateway = self._gateway
         self._waits_since_s = None
-        self._routed = gateway.placement.read(self._asked or self._ask())
+        asked = self._asked or ask(self.request, self.tenant, gateway.passes_keys)
+        self._routed = gateway.placement.read(asked)
         if len(self.request.body) > _KEPT_PARSED_BYTES:
             self._asked = None
         try:
@@ -156,7 +151,7 @@ class Exchange:
         origin, gateway = self.replica.pool.origin, self._gateway
         self._connection = connection
         self._sends += 1
-        self._response = None
+        self._status = 0
         self._moved_s = time.monotonic()
         head = self.request.upstream_head(
             origin.authority, origin.prefix, gateway.replica_key, gateway.via
@@ -181,68 +176,46 @@ class Exchange:
 
     # From the replica.
 
-    def on_response(self, response: Response) -> None:
+    def on_response(self, response: Response) -> Taker:
         """The head is there: rewrite it, unless somebody else should be asked."""
         assert self.replica is not None
-        self._response = response
-        status, breaker = response.status, self.replica.breaker
+        self._status = status = response.status
+        breaker = self.replica.breaker
         if status >= 500:
             breaker.failed(time.monotonic())
             self.replica.errors[str(status)] += 1
         else:
             breaker.succeeded()
         if status in _ASK_ANOTHER and self._can_ask_another():
-            self._swallows = True
-            return
+            return Swallowed(self)
         request = self.request
         if not response.has_length or (request.is_http10 and response.is_chunked):
             request.keeps = False
-        self._head = self._response_head(response)
-        if response.content_length is not None and response.content_length <= _HELD_BYTES:
-            self._held = []
-        if status == 200 and not response.is_encoded:
-            self._usage = UsageReader(response.is_stream)
+        closes = not request.keeps or self._gateway.is_draining
+        head = response_head(response, request, self.replica.id, self.route, closes)
+        self._passing = Passing(self, self._client, request, response, head)
+        return self._passing
 
-    def on_data(self, data: bytes, pieces: list[bytes], is_last: bool) -> None:
-        """Bytes of the answer: hand them on as they came."""
-        if self._swallows:
-            if is_last:
-                self._swallows = False
-                assert self._response is not None
-                self._connection = None
-                self._fail_over(str(self._response.status), "the replica is busy", counts=False)
-            return
-        self._has_moved = True
-        if pieces:
-            if self.first_byte_s is None:
-                self.first_byte_s = time.monotonic() - self.request.arrived_s
-                if self._load is not None:
-                    self._load.first_token()
-            self._tail = pieces[-1]
-            if self._usage is not None:
-                for piece in pieces:
-                    self._usage.feed(piece)
-        if self.request.is_http10:
-            data = b"".join(pieces)
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        if self._held is not None:
-            self._held.append(data)
-            if not is_last:
-                return
-            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            self._held = None
-        if data:
-            if not self.sent_bytes:  # from here on nothing is sent again
-                self._gateway.bodies.give_back(self.request)
-                self._asked = None
-            self.sent_bytes += len(data)
-            self._client.write(data)
-        if is_last:
-            assert self._response is not None
-            self._connection = None
-            self._end(self._response.status, "", keeps=self.request.keeps)
+    def first_byte(self) -> None:
+        """The body has begun."""
+        self.first_byte_s = time.monotonic() - self.request.arrived_s
+        if self._load is not None:
+            self._load.first_token()
+
+    def is_committed(self) -> None:
+        """The client gets its first byte: from here on nothing is sent again."""
+        self._gateway.bodies.give_back(self.request)
+        self._asked = None
+
+    def answered(self) -> None:
+        """The client has been given the whole answer."""
+        self._connection = None
+        self._end(self._status, "", keeps=self.request.keeps)
+
+    def swallowed(self) -> None:
+        """The answer was read to its end, for nobody."""
+        self._connection = None
+        self._fail_over(str(self._status), "the replica is busy", counts=False)
 
     def on_lost(self, why: str) -> None:
         """The answer breaks off, or never came."""
@@ -250,7 +223,7 @@ class Exchange:
         assert connection is not None
         assert self.replica is not None
         if self.sent_bytes == 0:
-            if connection.requests > 1 and self._response is None:
+            if connection.requests > 1 and not self._status:
                 # It had been in wait and was closed just then; that says nothing of the replica.
                 self._sends -= 1
                 self._gateway.spawn(self._connect(self.replica))
@@ -267,8 +240,8 @@ class Exchange:
     def check(self, now_s: float) -> None:
         """See whether something takes too long."""
         options = self._gateway.options
-        if self._has_moved:
-            self._has_moved, self._moved_s = False, now_s
+        if self._passing is not None and self._passing.has_moved:
+            self._passing.has_moved, self._moved_s = False, now_s
         if self._waits_since_s is not None:
             if now_s - self._waits_since_s > options.queue_timeout_s:
                 self._refuse(
@@ -296,8 +269,10 @@ class Exchange:
 
     def _read(self) -> None:
         """Find out what is asked for. Raises RefusalError."""
-        fleet = self._gateway.fleet
-        self._asked = self._ask()
+        gateway = self._gateway
+        fleet = gateway.fleet
+        self._asked = ask(self.request, self.tenant, gateway.passes_keys)
+        self.model = self._asked.model
         if not fleet.serving(self.model) and self.model and fleet.is_known:
             known = ", ".join(repr(name) for name in fleet.models()) or "none"
             raise RefusalError(
@@ -305,65 +280,6 @@ class Exchange:
                 f"no replica serves the model {self.model[:200]!r}; there is {known}",
                 "model_not_found",
             )
-
-    def _ask(self) -> Asked:
-        """Parse the body. Raises RefusalError."""
-        request = self.request
-        value = None
-        if request.body and b"json" in request.by_name.get(b"content-type", b"json"):
-            try:
-                value = orjson.loads(request.body)
-            except orjson.JSONDecodeError as error:
-                raise RefusalError(400, f"the body is not valid JSON: {error}") from None
-            if not isinstance(value, dict):
-                raise RefusalError(400, "the body: expected a JSON object")
-            model = value.get("model")
-            if model is not None and not isinstance(model, str):
-                raise RefusalError(400, "model: expected a string")
-            self.model = model or ""
-        salt = self.tenant.salt
-        bearer = request.by_name.get(b"authorization")
-        if not salt and bearer is not None and self._gateway.passes_keys:
-            salt = hashlib.sha256(b"kvikk tenant\0" + bearer.partition(b" ")[2].strip()).digest()
-        return Asked(
-            request.id,
-            request.path,
-            self.model,
-            self.tenant.name,
-            salt,
-            request.body,
-            value,
-            request.by_name,
-        )
-
-    def _response_head(self, response: Response) -> bytes:
-        request, headers = self.request, response.headers
-        assert self.replica is not None
-        hop = HOP_BY_HOP
-        has_id = False
-        for lower, _, _ in headers:
-            if lower == b"connection":
-                hop = connection_named(headers)
-            elif lower == b"x-request-id":
-                has_id = True
-        parts = [status_line(response.status)]
-        for lower, name, value in headers:
-            if lower not in hop:
-                parts.append(b"%b: %b\r\n" % (name, value))
-        if not has_id:
-            parts.append(b"x-request-id: %b\r\n" % request.id.encode())
-        parts.append(
-            b"x-kvikk-replica: %b\r\nx-kvikk-route: %b\r\n"
-            % (self.replica.id.encode(), self.route.encode())
-        )
-        if response.is_chunked and not request.is_http10:
-            parts.append(b"transfer-encoding: chunked\r\n")
-        if not request.keeps or self._gateway.is_draining:
-            parts.append(b"connection: close\r\n")
-        elif request.is_http10:
-            parts.append(b"connection: keep-alive\r\n")
-        parts.append(b"\r\n")
-        return b"".join(parts)
 
     def _can_ask_another(self) -> bool:
         assert self.replica is not None
@@ -385,7 +301,7 @@ class Exchange:
             self._count_failure(kind)
         self._tried.add(self.replica.view.slot)
         self._end_attempt(0, kind)
-        self._head, self._held, self._usage, self._tail = b"", None, None, b"\n\n"
+        self._passing = None
         self.first_byte_s = None
         self._gateway.counts["retries"] += 1
         # A request that was never sent may be tried everywhere; one that was might be the culprit.
@@ -404,17 +320,8 @@ class Exchange:
             self._refuse(RefusalError(status, why, "timeout" if status == 504 else "draining"))
 
     def _break_off(self, status: int, why: str, at_boundary: bool) -> None:
-        """Tell a client that has part of the answer that no more will come."""
-        response = self._response
-        assert response is not None
-        is_whole = False
-        if response.is_stream and at_boundary and self._tail.endswith((b"\n\n", b"\r\n\r\n")):
-            event = error_event(status, why, "replica_failed", self.request.path)
-            if response.is_chunked and not self.request.is_http10:
-                event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
-                is_whole = True
-            self._client.write(event)
-        # Within an event or a chunk nothing can be said; the end of the connection tells.
+        assert self._passing is not None
+        is_whole = self._passing.break_off(status, why, at_boundary, self.request.path)
         self._end(status, why, keeps=is_whole and self.request.keeps)
 
     def _refuse(self, refusal: RefusalError) -> None:
@@ -430,20 +337,14 @@ class Exchange:
         assert self._routed is not None
         assert self.decision is not None
         assert self.replica is not None
-        if self._usage is not None:
-            self._usage.close()
+        if self._passing is not None and self._passing.usage is not None:
+            self._passing.usage.close()
         now_s = time.monotonic()
         first = self.first_byte_s
         if first is not None:
             first -= self._attempt_s - self.request.arrived_s
         if self._gateway.fleet.has(self.replica):
-            outcome = Outcome(
-                status,
-                error,
-                first,
-                now_s - self._attempt_s,
-                self._usage.reported if self._usage is not None else None,
-            )
+            outcome = Outcome(status, error, first, now_s - self._attempt_s, self.reported)
             self._gateway.placement.answered(self._routed, self.decision, outcome)
 
     def _end(
@@ -462,7 +363,7 @@ class Exchange:
         if self._is_entered:
             self.tenant.leave()
         self._client.exchange = None
-        self._gateway.ended(self, status, error, self._usage)
+        self._gateway.ended(self, status, error)
         if refusal is not None:
             self._client.refuse(self.request, refusal)
         else:

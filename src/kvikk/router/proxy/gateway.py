@@ -9,6 +9,7 @@ from typing import Any
 from kvikk.router.proxy.access_log import AccessLog
 from kvikk.router.proxy.bodies import BodyBudget
 from kvikk.router.proxy.client import ClientConnection
+from kvikk.router.proxy.descriptors import connections_within_limits
 from kvikk.router.proxy.exchange import Exchange
 from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.health import HealthChecks
@@ -20,7 +21,6 @@ from kvikk.router.proxy.options import RouterOptions
 from kvikk.router.proxy.placement import Placement
 from kvikk.router.proxy.queue import WaitingQueue
 from kvikk.router.proxy.request import ClientRequest
-from kvikk.router.proxy.usage import UsageReader
 
 _TICK_S = 0.1
 
@@ -40,6 +40,7 @@ class Gateway:
         self.via = b"1.1 kvikk-" + prefix.rstrip("-").encode()
         self.bodies = BodyBudget(options.max_buffered_bytes)
         self.passes_keys = not options.api_keys and options.replica_key is None
+        self.most_clients = options.max_connections or connections_within_limits()
         self.waiting = WaitingQueue(options.max_queue)
         self.health = HealthChecks(fleet, options.health_interval_s, self.replica_key)
         self.local = LocalRoutes(self)
@@ -58,8 +59,15 @@ class Gateway:
     # Connections.
 
     def joined(self, client: ClientConnection) -> None:
-        """A client has connected."""
+        """A client has connected. Raises RefusalError if there are too many."""
         self._clients.add(client)
+        if len(self._clients) > self.most_clients:
+            raise RefusalError(
+                503,
+                f"{self.most_clients:,} connections are open already",
+                "overloaded",
+                [(b"retry-after", b"1")],
+            )
 
     def left(self, client: ClientConnection) -> None:
         """A client is gone."""
@@ -103,7 +111,7 @@ class Gateway:
         """A request did not get as far as to be handled."""
         self._statuses["none", refusal.status] += 1
 
-    def ended(self, exchange: Exchange, status: int, error: str, usage: UsageReader | None) -> None:
+    def ended(self, exchange: Exchange, status: int, error: str) -> None:
         """An exchange is over, and its load given back."""
         replica = "none" if exchange.replica is None else exchange.replica.id
         self._statuses[replica, status] += 1
@@ -112,9 +120,7 @@ class Gateway:
             _of(self._first_bytes, replica).observe(exchange.first_byte_s)
             _of(self._wholes, replica).observe(whole_s)
         if self._log.is_open:
-            self._log.write(
-                exchange, status, error, whole_s, None if usage is None else usage.reported
-            )
+            self._log.write(exchange, status, error, whole_s)
         if len(self.waiting):
             self.wake()
 

@@ -6,6 +6,7 @@ Checks have connections of their own, and change nothing that requests are count
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 
 import orjson
 
@@ -188,10 +189,11 @@ class _Answer:
         self._headers: list[Header] = []
         self._pieces: list[bytes] = []
 
-    def on_response(self, response: Response) -> None:
+    def on_response(self, response: Response) -> "_Answer":
         self._status = response.status
+        return self
 
-    def on_data(self, data: bytes, pieces: list[bytes], is_last: bool) -> None:
+    def on_data(self, data: bytes, pieces: Sequence[bytes], is_last: bool) -> None:
         self._pieces += pieces
         if is_last and not self.whole.done():
             self.whole.set_result((self._status, b"".join(self._pieces)))

@@ -9,7 +9,7 @@ import re
 
 import httptools
 
-from kvikk.router.proxy.messages import Header
+from kvikk.router.proxy.messages import HOP_BY_HOP, Header, connection_named, status_line
 
 _MAX_HEAD_BYTES = 64 << 10
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,7})\r\n")
@@ -18,15 +18,39 @@ _CHUNK = re.compile(rb"([0-9a-fA-F]{1,7})\r\n")
 class Response:
     """The head of an answer."""
 
-    __slots__ = ("content_length", "headers", "is_chunked", "is_encoded", "is_stream", "status")
+    __slots__ = (
+        "_passed_on",
+        "content_length",
+        "has_id",
+        "headers",
+        "is_chunked",
+        "is_encoded",
+        "is_stream",
+        "status",
+    )
 
     def __init__(self) -> None:
+        self._passed_on = b""
         self.status = 0
         self.headers: list[Header] = []
+        self.has_id = False
         self.is_chunked = False
         self.is_stream = False
         self.is_encoded = False
         self.content_length: int | None = None
+
+    @property
+    def passed_on(self) -> bytes:
+        """What of it every client gets: all headers but those between two parties."""
+        if not self._passed_on:
+            hop = HOP_BY_HOP
+            if any(lower == b"connection" for lower, _, _ in self.headers):
+                hop = connection_named(self.headers)
+            lines = [
+                b"%b: %b\r\n" % (name, value) for low, name, value in self.headers if low not in hop
+            ]
+            self._passed_on = b"".join((status_line(self.status), *lines))
+        return self._passed_on
 
     @property
     def has_length(self) -> bool:
@@ -167,6 +191,8 @@ class ResponseReader:
             response.is_stream = value[:17].lower() == b"text/event-stream"
         elif lower == b"content-encoding":
             response.is_encoded = value.lower() != b"identity"
+        elif lower == b"x-request-id":
+            response.has_id = True
 
     def on_headers_complete(self) -> None:
         """Its head is whole."""

@@ -6,6 +6,7 @@ bytes that came, chunk framing included.
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
@@ -16,18 +17,22 @@ if TYPE_CHECKING:
     from kvikk.router.proxy.pool import Pool
 
 
-class Receiver(Protocol):
-    """Who an answer is for. Every request sent ends in ``on_data`` with ``is_last`` or ``on_lost``.
+class Taker(Protocol):
+    """Who takes an answer's body."""
 
-    ``pieces`` are the body's bytes without framing.
-    """
-
-    def on_response(self, response: Response) -> None:
-        """The head is there; ``on_data`` follows at once, perhaps with nothing yet."""
+    def on_data(self, data: bytes, pieces: Sequence[bytes], is_last: bool) -> None:
+        """Bytes as they came; ``pieces`` are what is in them, without framing."""
         ...
 
-    def on_data(self, data: bytes, pieces: list[bytes], is_last: bool) -> None:
-        """Bytes of the body as they came."""
+
+class Receiver(Protocol):
+    """Who an answer is for.
+
+    Every request sent ends in ``on_lost`` or in its taker's ``on_data`` with ``is_last``.
+    """
+
+    def on_response(self, response: Response) -> Taker:
+        """The head is there. ``on_data`` of the taker follows at once, perhaps with nothing yet."""
         ...
 
     def on_lost(self, why: str) -> None:
@@ -39,11 +44,11 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection, used for one request at a time."""
 
     __slots__ = (
-        "_in_head",
         "_is_paused",
         "_pool",
         "_reader",
         "_receiver",
+        "_taker",
         "requests",
         "transport",
     )
@@ -52,7 +57,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool = pool
         self._reader = ResponseReader()
         self._receiver: Receiver | None = None
-        self._in_head = True
+        self._taker: Taker | None = None  # from its head to an answer's end
         self._is_paused = False
         self.requests = 0
         self.transport: asyncio.Transport
@@ -69,7 +74,7 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._receiver is None, "the connection is in use"
         self._receiver = receiver
         self.requests += 1
-        self._in_head = True
+        self._taker = None
         self._reader.begin()
         self.transport.write(head)
         if body:
@@ -108,15 +113,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._pool.closed(self)
             self.transport.abort()
             return
-        reader = self._reader
-        pieces: list[bytes] = []
+        reader, taker = self._reader, self._taker
+        pieces: Sequence[bytes] = ()
         try:
-            if self._in_head:
+            if taker is None:
                 rest = reader.read_head(data)
                 if rest is None:
                     return
-                self._in_head = False
-                receiver.on_response(reader.response)
+                taker = self._taker = receiver.on_response(reader.response)
                 data = rest
             if data:
                 pieces = reader.read_body(data)
@@ -130,7 +134,7 @@ class UpstreamConnection(asyncio.Protocol):
         if complete:
             self._receiver = None
             self._give_back()
-        receiver.on_data(data, pieces, complete)
+        taker.on_data(data, pieces, complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The replica has gone, or we have closed."""
@@ -138,8 +142,8 @@ class UpstreamConnection(asyncio.Protocol):
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
-        if not self._in_head and not self._reader.response.has_length and exc is None:
-            receiver.on_data(b"", [], True)
+        if self._taker is not None and not self._reader.response.has_length and exc is None:
+            self._taker.on_data(b"", (), True)
         else:
             receiver.on_lost("the replica closed the connection")
 
