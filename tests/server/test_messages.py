@@ -217,6 +217,8 @@ def test_other_errors_have_the_vendors_shape_too(server: LiveServer) -> None:
     with pytest.raises(anthropic.NotFoundError) as unknown:
         client.messages.create(**BASE | {"model": "claude-opus-5"})
     assert unknown.value.body["error"]["type"] == "not_found_error"
+    assert unknown.value.body["request_id"] == unknown.value.request_id
+    assert unknown.value.request_id == unknown.value.response.headers["x-request-id"]
     long = [{"role": "user", "content": "word " * 3000}]
     with pytest.raises(anthropic.BadRequestError, match="limit is 2048"):
         client.messages.create(**BASE | {"messages": long})

@@ -11,6 +11,7 @@ from kvikk.engine.loading import LoadedEngine
 from kvikk.engine.memory import MemoryReport
 from kvikk.engine.options import EngineOptions
 from kvikk.server.app import create_app
+from kvikk.server.billing.tabs import Tab
 from kvikk.server.options import ServerOptions
 from kvikk.text.chat import ChatTemplate
 from tests.engine.driver import make_engine
@@ -103,6 +104,31 @@ def test_a_defect_of_the_server_itself_is_500_without_a_traceback(parts, monkeyp
     assert response.status_code == 500
     assert response.json()["error"]["type"] == "server_error"
     assert "NoneType" not in response.text
+
+
+@pytest.mark.parametrize("fails_at_the_end", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_bill_that_cannot_be_written_ends_its_request_and_leaves_nothing_behind(
+    stream, fails_at_the_end, loaded, monkeypatch
+):
+    take = Tab.take
+
+    def fail(tab, output):
+        if output.ends_request or not fails_at_the_end:
+            raise RuntimeError("no ink")
+        take(tab, output)
+
+    app = create_app(loaded, ServerOptions(tenant_requests=1))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Tab, "take", fail)
+            response = client.post("/v1/completions", json=BODY | {"stream": stream})
+        begun = stream and fails_at_the_end
+        assert response.status_code == (200 if begun else 500)
+        assert "the engine failed on this request" in response.text
+        assert "[DONE]" not in response.text
+        assert client.post("/v1/completions", json=BODY).status_code == 200
+        assert client.get("/v1/kvikk/cache").json()["live_blocks"] == 0
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kvikk.server.errors import speaks_anthropic
 from kvikk.server.log_lines import LineLog
 
 NAME = "the access log"
 
 
 class AccessLog:
-    """Gives every answer an id, in the header ``x-request-id``, and writes a line for it.
+    """Gives every request an id and its answer the id in its head, and writes a line for it.
 
-    ``log`` None writes none. What else is known of a request others leave in its state: the
-    ``caller``, and ``counts``, tokens by name.
+    ``log`` None writes none. The id is in the request's state as ``request_id``, and who knows a
+    better one puts it there before the answer begins. What else is known of a request others leave
+    beside it: the ``caller``, and ``counts``, tokens by name.
     """
 
     def __init__(self, app: ASGIApp, log: LineLog | None) -> None:
@@ -52,7 +54,7 @@ class _Seen:
         self._began_s = time.monotonic()
         self._first_byte_s: float | None = None
         self._status: int | None = None
-        self._id: str | None = None
+        self._state["request_id"] = f"req-{secrets.token_hex(12)}"
         self._num_bytes = 0
         self._whole = False
 
@@ -61,7 +63,9 @@ class _Seen:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = MutableHeaders(scope=message)
-            self._id = headers.setdefault("x-request-id", f"req-{secrets.token_hex(12)}")
+            headers.setdefault("x-request-id", self._state["request_id"])
+            if speaks_anthropic(self._scope):
+                headers.setdefault("request-id", self._state["request_id"])
         elif message["type"] == "http.response.body":
             self._num_bytes += len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
@@ -73,7 +77,7 @@ class _Seen:
         caller, client = self._state.get("caller"), self._scope.get("client")
         return {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "id": self._id,
+            "id": self._state["request_id"],
             "client": None if client is None else client[0],
             "tenant": None if caller is None else caller.tenant,
             "key": None if caller is None else caller.key,

@@ -44,7 +44,7 @@ class ApiError(Exception):
     def to_json(self, scope: Scope) -> dict[str, Any]:
         """The body, in the shape that whoever sent the request of ``scope`` expects."""
         if speaks_anthropic(scope):
-            return error_json(self.body, self.status)
+            return error_json(self.body, self.status, scope.get("state", {}).get("request_id"))
         return self.body.to_json()
 
     def response(self, scope: Scope) -> Response:

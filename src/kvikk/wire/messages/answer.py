@@ -87,7 +87,7 @@ class MessagesAnswer:
 
     def failure(self, error: ErrorBody) -> Iterable[Event]:
         """The error as an event."""
-        yield _event(error_json(error))
+        yield _event(error_json(error, request_id=self._message["id"]))
 
     def _close(self) -> Iterable[Event]:
         if self._open is not None:
