@@ -5,7 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -142,6 +142,20 @@ def test_many_requests_at_once_to_whoever_reads_no_answers_are_refused(live: Liv
     got = live.raw(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 3000)
     assert 0 < got.count(b"HTTP/1.1 200 ") < 50
     assert b"too many requests were sent at once" in got
+
+
+def test_more_connections_than_there_may_be_are_told_so(three_stubs: list[StubReplica]) -> None:
+    with router(three_stubs, "--max-connections", "4") as live, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connect(live))
+        wait_for(lambda: live.metric("kvikk_router_client_connections") == 4)
+        got = live.raw(b"")
+        assert got.startswith(b"HTTP/1.1 503 ")
+        assert b"4 connections are open already" in got
+        assert live.post().status_code == 200
+        stack.close()
+        wait_for(lambda: live.metric("kvikk_router_client_connections") == 1)
+        assert live.raw(b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.fixture(scope="module")

@@ -164,6 +164,14 @@ def route(
             help="Bodies of all requests that are held at once; more get a 503.",
         ),
     ] = "1GiB",
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel="Callers",
+            min=0,
+            help="Open connections of callers; 0: half of the files that may be open.",
+        ),
+    ] = 0,
     retries: Annotated[
         int,
         typer.Option(
@@ -290,6 +298,7 @@ def route(
         max_queue=max_queue,
         queue_timeout_s=queue_timeout,
         max_body_bytes=parse_bytes(max_body),
+        max_connections=max_connections,
         max_buffered_bytes=parse_bytes(max_buffered),
         retries=retries,
         connect_timeout_s=connect_timeout,

@@ -63,8 +63,11 @@ class ClientConnection(asyncio.Protocol):
         set_no_delay(transport)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if isinstance(address, tuple) else ""
-        self._gateway.joined(self)
         self.deadline_s = time.monotonic() + self._gateway.options.header_timeout_s
+        try:
+            self._gateway.joined(self)
+        except RefusalError as refusal:
+            self._refuse_connection(refusal)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""

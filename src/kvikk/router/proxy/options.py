@@ -24,6 +24,7 @@ class RouterOptions:
     queue_timeout_s: float = 30.0
     max_body_bytes: int = 32 << 20
     max_buffered_bytes: int = 1 << 30
+    max_connections: int = 0
     retries: int = 2
     connect_timeout_s: float = 5.0
     first_byte_timeout_s: float = 600.0
