@@ -33,6 +33,7 @@ MULTIPLY = [multiply_plain, *([multiply_vectors] if FAST else [])]
 QUANTIZE = [quantize_plain, *([quantize_vectors] if FAST else [])]
 SUM_OF_SQUARES = [sum_of_squares_plain, *([sum_of_squares_vectors] if FAST else [])]
 Floats = NDArray[np.float32]
+NOTHING_FETCHED = 0
 
 
 def callable_kernel(
@@ -100,7 +101,7 @@ def multiplied(
     scales: Floats,
     dense: Floats,
 ) -> Floats:
-    kernel = callable_kernel(multiply, 9, product)
+    kernel = callable_kernel(multiply, 10, product)
     row_tiles, groups, num_tokens = len(tiles), tiles.shape[2], len(dense)
     results = np.full((num_tokens, 16 * row_tiles), np.nan, np.float32)
     inputs = dense if isinstance(product.tile, DenseTile) else integers
@@ -114,6 +115,7 @@ def multiplied(
         num_tokens,
         results.ctypes.data,
         64 * row_tiles,
+        NOTHING_FETCHED,
     )
     return results
 

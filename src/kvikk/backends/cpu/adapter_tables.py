@@ -188,7 +188,7 @@ class AdapterTables:
         def compiled(product: Product) -> int:
             if product not in kernels:
                 kernels[product] = compile_kernel(
-                    forms_of(self._path).multiply, CompileTime(product), *[types.int64] * 9
+                    forms_of(self._path).multiply, CompileTime(product), *[types.int64] * 10
                 )
             return kernels[product]
 

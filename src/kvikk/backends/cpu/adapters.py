@@ -29,7 +29,7 @@ from kvikk.backends.cpu.records import (
 )
 from kvikk.backends.cpu.threads import atomic_add, wait_for_all
 
-_multiply = pointer_call(9, num_facts=1)
+_multiply = pointer_call(10, num_facts=1)
 
 
 @inner
@@ -63,7 +63,7 @@ def bring_down(model_at, number, token, place, inputs):
         clear_words(out, 32 * delta.b_groups)  # a tile may be less than a group
         _multiply(
             model.multiply_dense,
-            (delta.a, delta.a_groups, 0, delta.a_tiles, inputs, 0, 1, out, 64 * delta.a_tiles),
+            (delta.a, delta.a_groups, 0, delta.a_tiles, inputs, 0, 1, out, 64 * delta.a_tiles, 0),
         )
         out += 128 * delta.b_groups
     return np.int64(0)
@@ -103,6 +103,7 @@ def _run_bare(bare, first, end, num_rows, inputs_integers, inputs_scales, inputs
                 stop - start,
                 bare.outputs + start * bare.output_bytes,
                 bare.output_bytes,
+                np.int64(0),
             ),
         )
         tile = atomic_add(bare.counter, 1) * bare.chunk
@@ -122,7 +123,7 @@ def _add_to_row(model, adapter_at, number, row, place, thread, num_threads, scra
         if first < end:
             _multiply(
                 model.multiply_dense,
-                (delta.b, delta.b_groups, first, end, brought, 0, 1, scratch, 0),
+                (delta.b, delta.b_groups, first, end, brought, 0, 1, scratch, 0, 0),
             )
         for tile in range(first, end):
             addend = float32s(scratch + 64 * tile, 16)

@@ -8,6 +8,7 @@ import numpy as np
 from numba import int64
 
 from kvikk.backends.cpu.attention import SUB_BLOCK_SLOTS
+from kvikk.backends.cpu.fetching import list_stretches
 from kvikk.backends.cpu.items import list_items
 from kvikk.backends.cpu.jit import entry, inner, table_of
 from kvikk.backends.cpu.raw import clear_words, int32s, int64s
@@ -135,6 +136,7 @@ def prepare(
         if not _tables_are_sound(group, positions, sequences, block_size):
             return BAD_TABLE
         list_items(model, group, index, positions, sequences, wanted_rows, block_size)
+        list_stretches(group, positions, sequences, block_size)
     _list_runs(model, positions, sequences)
     clear_words(model.counters, model.num_counters * 16)
     return SOUND

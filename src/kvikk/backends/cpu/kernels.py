@@ -139,7 +139,7 @@ def _fetch_or_compile(
         announce(name)
         return compile_kernel(function, *arguments)
 
-    integers = [types.int64] * 9
+    integers = [types.int64] * 10
 
     def for_tiles(
         name: str, function: Callable[..., object], num_integers: int

@@ -22,7 +22,7 @@ from kvikk.backends.cpu.records import JOB, MIXTURE, MODEL, PHASE
 from kvikk.backends.cpu.rows import put_inputs
 from kvikk.backends.cpu.threads import atomic_add, wait_for_all
 
-_multiply = pointer_call(9, num_facts=1)
+_multiply = pointer_call(10, num_facts=1)
 _LOG2_E = np.float32(1.4426950408889634)
 
 
@@ -146,6 +146,7 @@ def _multiply_pairs(mixture, job, phase, expert_bytes, counter, num_active):
                 count,
                 job.outputs + start * job.output_bytes,
                 job.output_bytes,
+                np.int64(0),
             ),
         )
         task = atomic_add(counter, 1)

@@ -164,13 +164,24 @@ def _gate(product, gate, up):
 
 
 def multiply_plain(
-    product, weights, groups, first_tile, last_tile, inputs, scales, tokens, outputs, output_bytes
+    product,
+    weights,
+    groups,
+    first_tile,
+    last_tile,
+    inputs,
+    scales,
+    tokens,
+    outputs,
+    output_bytes,
+    fetches,
 ):
     """Row tiles ``first_tile … last_tile - 1`` times all tokens.
 
     ``inputs`` and ``scales`` are panels for integer tiles; for dense ones ``inputs`` are float32
     ``[tokens][32 * groups]``. Token t's 16 results of row tile i go to ``outputs + t * output_bytes
-    + 64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does.
+    + 64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does. What ``fetches``
+    ask for (see ``fetching``; 0: nothing) vector kernels fetch meanwhile.
     """
     gated = product_gated(product) != 0
     num_sums = 2 if gated else 1

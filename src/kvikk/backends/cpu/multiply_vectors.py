@@ -26,12 +26,15 @@ from kvikk.backends.cpu.facts import (
     product_parts,
     product_row_tile_bytes,
 )
+from kvikk.backends.cpu.fetching import STRETCH_BYTES, fetches_at
 from kvikk.backends.cpu.panels import SCALE_PLANES, panel_size
 from kvikk.backends.cpu.tiles import DenseTile, IntegerTile, Tile
-from kvikk.backends.cpu.vectors import Float, Int, Loop, Short, Vectors
+from kvikk.backends.cpu.vectors import Float, Int, Loop, Short, Vectors, Word64
 
 # How far ahead of its use a weight is asked for: memory answers in about 100 ns.
 _PREFETCH_BYTES = 2048
+# Panels of fewer tokens are done before a stretch would have come.
+_FETCHING_TOKENS = 8
 # A running sum of as many rows as a register has lanes, for each token.
 Sums = list[ir.Value]
 
@@ -48,6 +51,22 @@ class Panel:
     num_groups: ir.Value
     inputs: ir.Value
     scales: ir.Value
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """What to ask memory for in between; see ``fetching``."""
+
+    base: ir.Value
+    stretches: ir.Value
+    count: ir.Value
+
+    def fetch(self, v: Vectors, index: ir.Value) -> None:
+        """Stretch ``index``, if there are so many."""
+        with v.builder.if_then(v.builder.icmp_signed("<", index, self.count)):
+            distance = v.load(Word64, v.add(self.stretches, v.times(index, 8)))
+            for line in range(0, STRETCH_BYTES, 64):
+                v.prefetch(v.add(self.base, distance), line)
 
 
 def _words(v: Vectors, tile: IntegerTile, address: ir.Value) -> list[ir.Value]:
@@ -118,7 +137,7 @@ def _with_integer_tile(
 
 
 def _integer_sums(
-    v: Vectors, tile: IntegerTile, tokens: int, weights: ir.Value, panel: Panel
+    v: Vectors, tile: IntegerTile, tokens: int, weights: ir.Value, panel: Panel, fetches: Fetches
 ) -> list[Sums]:
     """The sums of each part of 16 rows, for ``tokens`` tokens."""
     with Loop(v, panel.num_groups, [v.floats(0.0)] * (v.parts * tokens)) as loop:
@@ -131,6 +150,8 @@ def _integer_sums(
             planes.append(v.add(planes[-1], plane_bytes))
         for offset in range(0, tile.num_bytes, 64):
             v.prefetch(address, _PREFETCH_BYTES + offset)
+        if tokens >= _FETCHING_TOKENS:
+            fetches.fetch(v, loop.index)
         for part in range(v.parts):
             sums = slice(part * tokens, (part + 1) * tokens)
             loop.carried[sums] = _with_integer_tile(
@@ -216,6 +237,9 @@ def _tile_times_panel(
     scales: Any,
     outputs: Any,
     output_bytes: Any,
+    fetched_base: Any,
+    stretches: Any,
+    num_stretches: Any,
 ) -> Any:
     """One row tile (or a pair, gate and up) times a panel of ``size`` lanes, to ``outputs``.
 
@@ -226,12 +250,15 @@ def _tile_times_panel(
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
-        size, num_tokens, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[1:]
+        size, num_tokens, weights, num_groups, inputs, scales, outputs, output_bytes = arguments[
+            1:9
+        ]
+        fetches = Fetches(*arguments[9:])
 
         def tile_sums(tokens: int, address: ir.Value, panel: Panel) -> list[Sums]:
             if isinstance(tile, DenseTile):
                 return _dense_sums(v, tile, tokens, address, panel)
-            return _integer_sums(v, tile, tokens, address, panel)
+            return _integer_sums(v, tile, tokens, address, panel, fetches)
 
         def run(tokens: int, first: ir.Value) -> None:
             """Tokens ``first`` … ``first + tokens - 1`` of the panel."""
@@ -272,14 +299,29 @@ def _tile_times_panel(
                         run(tokens, v.times(loop.index, tokens))
         return v.integer(0)
 
-    return types.int64(product, *[types.int64] * 8), emit
+    return types.int64(product, *[types.int64] * 11), emit
 
 
 def multiply_vectors(
-    product, weights, groups, first_tile, last_tile, inputs, scales, tokens, outputs, output_bytes
+    product,
+    weights,
+    groups,
+    first_tile,
+    last_tile,
+    inputs,
+    scales,
+    tokens,
+    outputs,
+    output_bytes,
+    fetches,
 ):
-    """Row tiles ``first_tile … last_tile - 1`` times all tokens. See ``multiply_plain``."""
+    """Row tiles ``first_tile … last_tile - 1`` times all tokens. See ``multiply_plain``.
+
+    What is to be fetched is dealt out evenly to its panels.
+    """
     input_bytes = 32 * groups * product_input_bytes(product)
+    base, stretches, num_stretches = fetches_at(fetches)
+    num_lanes, num_taken = (last_tile - first_tile) * tokens, np.int64(0)
     for tile in range(first_tile, last_tile):
         address = weights + tile * groups * product_row_tile_bytes(product)
         token = 0
@@ -288,6 +330,21 @@ def multiply_vectors(
             x, s = inputs + token * input_bytes, scales + token * groups * 16
             out = outputs + token // product_parts(product) * output_bytes + tile * 64
             count = min(size, tokens - token)
-            _tile_times_panel(product, size, count, address, groups, x, s, out, output_bytes)
+            num_done = (tile - first_tile) * tokens + token + count
+            taken, num_taken = num_taken, num_stretches * num_done // num_lanes
+            _tile_times_panel(
+                product,
+                size,
+                count,
+                address,
+                groups,
+                x,
+                s,
+                out,
+                output_bytes,
+                base,
+                stretches + taken * 8,
+                num_taken - taken,
+            )
             token += size
     return np.int64(0)

@@ -13,7 +13,12 @@ def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
 
 
 # A matrix in tiles: outputs[token] = matrix @ inputs[token], ``chunk`` row tiles at a time.
-JOB = _record("multiply weights groups row_tiles chunk dense outputs output_bytes")
+# Meanwhile the keys and values of layer ``fetched_layer`` are fetched: of ``fetching_work``, all
+# that is done before they are read, ``work_before`` is done before this (see ``fetching``).
+JOB = _record(
+    "multiply weights groups row_tiles chunk dense outputs output_bytes"
+    " fetched_layer work_before fetching_work"
+)
 
 # The matrices that share their inputs, and which forms of the inputs they need;
 # ``width`` inputs a token, a multiple of 32, in so many ``parts``.
@@ -51,10 +56,11 @@ MIXTURE = _record(
 )
 
 # One cache group. ``items`` is where its attention work is listed, ``members`` the tokens of items:
-# all tokens in order, then those that share an item though they are no neighbours.
+# all tokens in order, then those that share an item though they are no neighbours. ``stretches``
+# are what a layer's attention will read: see ``fetching``.
 GROUP = _record(
-    "window num_blocks items members"
-    " tables table_columns num_items num_members num_parts"  # * this line
+    "window num_blocks block_bytes layer_bytes items members stretches"
+    " tables table_columns num_items num_members num_parts num_stretches"  # * this line
 )
 
 # One rotation: its angles' cosines, then sines, times ``stretch``, for each token of the step.
@@ -87,7 +93,7 @@ MODEL = _record(
     " integers scales dense"
     " partials parts max_parts runs"
     " private private_bytes private_integers private_scales private_dense private_row"
-    " private_queries private_attention"
+    " private_queries private_attention private_fetches"
     " meeting counters num_counters"
     " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
     " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line

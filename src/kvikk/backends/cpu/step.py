@@ -25,6 +25,7 @@ from kvikk.backends.cpu.attention_rows import (
     store_query,
 )
 from kvikk.backends.cpu.curves import cap_row
+from kvikk.backends.cpu.fetching import choose_fetches
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
@@ -54,7 +55,7 @@ from kvikk.backends.cpu.rows import (
 )
 from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wait_for_all
 
-_multiply = pointer_call(9, num_facts=1)
+_multiply = pointer_call(10, num_facts=1)
 _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
@@ -63,7 +64,18 @@ COUNTER_BYTES = 64
 
 
 @inner
-def _run_products(model, phase, jobs, inputs_integers, inputs_scales, inputs_dense, num_tokens):
+def _run_products(
+    model,
+    layers,
+    groups,
+    phase,
+    jobs,
+    inputs_integers,
+    inputs_scales,
+    inputs_dense,
+    num_tokens,
+    fetches,
+):
     """Take chunks of the phase's matrices until none is left."""
     for index in range(phase.first_job, phase.end_job):
         job = jobs[index]
@@ -72,6 +84,7 @@ def _run_products(model, phase, jobs, inputs_integers, inputs_scales, inputs_den
         first = atomic_add(counter, 1) * job.chunk
         while first < job.row_tiles:
             last = min(first + job.chunk, job.row_tiles)
+            choose_fetches(layers, groups, job, first, last, fetches)
             _multiply(
                 job.multiply,
                 (
@@ -84,6 +97,7 @@ def _run_products(model, phase, jobs, inputs_integers, inputs_scales, inputs_den
                     num_tokens,
                     job.outputs,
                     job.output_bytes,
+                    fetches,
                 ),
             )
             first = atomic_add(counter, 1) * job.chunk
@@ -252,6 +266,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     dense = own + model.private_dense if alone else model.dense
     queries = own + model.private_queries if alone else model.queries
     row, scratch = own + model.private_row, own + model.private_attention
+    fetches = own + model.private_fetches
 
     token_ids, positions = (
         int32s(model.token_ids, num_tokens),
@@ -309,7 +324,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             num_rows = model.num_logits
             if num_rows == 0:
                 return
-        _run_products(model, phase, jobs, integers, scales, dense, num_rows * phase.parts)
+        num_inputs = num_rows * phase.parts
+        _run_products(
+            model, layers, groups, phase, jobs, integers, scales, dense, num_inputs, fetches
+        )
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
         if model.adapters != 0:

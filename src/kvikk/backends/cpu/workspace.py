@@ -14,6 +14,7 @@ from kvikk.backends.cpu.attention import (
 )
 from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.cpu.facts import row_tiles
+from kvikk.backends.cpu.fetching import FETCHES_BYTES, MAX_STRETCHES
 from kvikk.backends.cpu.items import max_parts
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import (
@@ -39,6 +40,7 @@ from kvikk.backends.cpu.records import (
     LAYER,
     MODEL,
     PHASE,
+    PHASES_PER_LAYER,
     ROTATION,
     SILU,
 )
@@ -151,6 +153,7 @@ class Workspace:
         for index in range(len(plan.groups)):
             self._place(f"items {index}", items * ITEM_FIELDS * 8)
             self._place(f"members {index}", 2 * tokens * 8)
+            self._place(f"stretches {index}", MAX_STRETCHES * 8)
         self._mixtures = MixtureTables(decoder, self._weights, plan, self._place)
         self._num_counters = self._num_jobs + self._mixtures.num_counters + len(decoder.layers)
         self._place("counters", self._num_counters * COUNTER_BYTES)
@@ -169,6 +172,7 @@ class Workspace:
             "private_dense": private.place(4 * widths.inputs),
             "private_row": private.place(4 * widths.row),
             "private_queries": private.place(4 * widths.queries),
+            "private_fetches": private.place(FETCHES_BYTES),
             "private_attention": private.place(
                 max(
                     4 * widths.queries + 8 * max(a.num_heads for a in attentions),
@@ -190,7 +194,7 @@ class Workspace:
             self._layers(blocks, kernels),
             phases,
             jobs,
-            self._groups(),
+            self._groups(blocks),
             self._rotation_table(),
         )
 
@@ -276,7 +280,18 @@ class Workspace:
                 width = width if is_head else output_widths[number % 4]
                 self._fill_job(jobs[index], product, kernels, self._address(name), width)
                 index += 1
+        self._share_fetching(jobs, phases)
         return jobs, phases
+
+    def _share_fetching(self, jobs: Table, phases: Table) -> None:
+        """Say of each job which part of the next attention's memory it fetches."""
+        for layer in range(len(self._decoder.layers)):
+            end = PHASES_PER_LAYER * layer + 1
+            begin = max(end - PHASES_PER_LAYER, 0)
+            own = jobs[phases[begin]["first_job"] : phases[end - 1]["end_job"]]
+            work = own["groups"] * own["row_tiles"]
+            own["fetched_layer"], own["fetching_work"] = layer, work.sum()
+            own["work_before"] = work.cumsum() - work
 
     def _fill_job(
         self, job: np.void, product: PlacedProduct, kernels: Kernels, outputs: int, width: int
@@ -362,11 +377,14 @@ class Workspace:
         row["rotated"] = rotation.dimensions
         row["rotation_bytes"] = 4 * rotation.dimensions
 
-    def _groups(self) -> Table:
+    def _groups(self, blocks: tuple[BlockStore, ...]) -> Table:
         table = np.zeros(len(self._plan.groups), GROUP)
         for index, (row, group) in enumerate(zip(table, self._plan.groups, strict=True)):
             row["window"] = group.window_tokens or 0
             row["num_blocks"] = self._plan.num_blocks[index]
+            row["block_bytes"] = blocks[index].block_bytes
+            row["layer_bytes"] = blocks[index].block_bytes // len(group.layers)
+            row["stretches"] = self._address(f"stretches {index}")
             row["items"] = self._address(f"items {index}")
             row["members"] = self._address(f"members {index}")
         return table

@@ -1,0 +1,78 @@
+"""Keys and values are fetched while products are computed.
+
+Attention over many short contexts is bound by memory, products of many tokens by arithmetic: what
+the next attention will read is asked for bit by bit while the products before it run, and waits in
+the cache. That changes when memory is read, never what is computed.
+
+    cores     attention | output · gate and up · down · the next layer's projections | attention
+    memory              | weights, and in between the next layer's keys and values   | (cached)
+
+A stretch is 512 bytes of one layer in one block, listed by its distance from the layer's first byte
+in block 0: one list serves all layers of a group.
+"""
+
+import numpy as np
+
+from kvikk.backends.cpu.jit import inner
+from kvikk.backends.cpu.raw import int32s, int64s
+
+STRETCH_BYTES = 512
+# More would push out what was fetched first: of a last-level cache of 16 MiB a half.
+MAX_STRETCHES = (8 << 20) // STRETCH_BYTES
+# What a thread fetches during some products: see ``choose_fetches``.
+FETCHES_BYTES = 3 * 8
+# With fewer tokens products wait for memory themselves.
+_FEWEST_TOKENS = 6
+
+
+@inner
+def list_stretches(group, positions, sequences, block_size):
+    """List what the attention of one layer of ``group`` will read, sequence by sequence."""
+    num_tokens = len(positions)
+    stretches = int64s(group.stretches, MAX_STRETCHES)
+    block_stretches = (group.layer_bytes + STRETCH_BYTES - 1) // STRETCH_BYTES
+    count = np.int64(0)
+    token = 0 if num_tokens >= _FEWEST_TOKENS else num_tokens
+    while token < num_tokens:
+        first = np.int64(positions[token])
+        sequence = np.int64(sequences[token])
+        while token + 1 < num_tokens and sequences[token + 1] == sequence:
+            token += 1
+        first_slot = max(first + 1 - group.window, 0) if group.window > 0 else 0
+        table = int32s(group.tables + sequence * group.table_columns * 4, group.table_columns)
+        for index in range(first_slot // block_size, np.int64(positions[token]) // block_size + 1):
+            if count + block_stretches > MAX_STRETCHES:
+                break
+            start = np.int64(table[index]) * group.block_bytes
+            for stretch in range(block_stretches):
+                stretches[count + stretch] = start + stretch * STRETCH_BYTES
+            count += block_stretches
+        token += 1
+    group.num_stretches = count
+
+
+@inner
+def choose_fetches(layers, groups, job, first, last, fetches):
+    """Write to ``fetches`` what to fetch during row tiles ``first … last - 1`` of a job.
+
+    These are three integers: the layer's first byte, where the list of stretches begins, how many.
+    """
+    chosen = int64s(fetches, 3)
+    chosen[2] = 0
+    if job.fetching_work == 0:
+        return
+    layer = layers[job.fetched_layer]
+    group = groups[layer.group]
+    total = group.num_stretches
+    begin = total * (job.work_before + first * job.groups) // job.fetching_work
+    end = total * (job.work_before + last * job.groups) // job.fetching_work
+    chosen[0], chosen[1], chosen[2] = layer.keys, group.stretches + begin * 8, end - begin
+
+
+@inner
+def fetches_at(fetches):
+    """The three integers at ``fetches``; nothing for 0."""
+    if fetches == 0:
+        return np.int64(0), np.int64(0), np.int64(0)
+    chosen = int64s(fetches, 3)
+    return chosen[0], chosen[1], chosen[2]
