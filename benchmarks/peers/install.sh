@@ -6,6 +6,7 @@
 #   vllm           vLLM's CPU build
 #   transformers   transformers, with its server
 #   sglang_router, vllm_router, litellm   other routers, for router.py
+#   lm_eval        an evaluation tool that asks servers, for evaluate.py
 #
 # They go below $KVIKK_PEERS (default: kvikk-peers in the user's cache folder). Without names: all
 # of them. Safe to run again: what is there already is left, what broke off goes on. A link below
@@ -66,7 +67,9 @@ install_vllm_router() { has vllm-router 0.1.17 || pip vllm-router==0.1.17; }
 
 install_litellm() { has litellm 1.108.0 || pip 'litellm[proxy]==1.108.0'; }
 
-known='llama_cpp llama_server vllm transformers sglang_router vllm_router litellm'
+install_lm_eval() { has lm-eval 0.4.13 || pip 'lm-eval[api]==0.4.13'; }
+
+known='llama_cpp llama_server vllm transformers sglang_router vllm_router litellm lm_eval'
 [ $# -gt 0 ] || set -- $known
 for name; do
     case $name in
@@ -77,6 +80,7 @@ for name; do
     sglang_router) package=sglang-router ;;
     vllm_router) package=vllm-router ;;
     litellm) package=litellm ;;
+    lm_eval) package=lm-eval ;;
     *) die "unknown peer $name; known are $known" ;;
     esac
     if [ ! -x "$home/$name/bin/python" ]; then
