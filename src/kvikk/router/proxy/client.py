@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from kvikk.router.proxy.exchange import Exchange
+from kvikk.router.proxy.known_head import KnownHead, known_head
 from kvikk.router.proxy.messages import RefusalError, answer, error_json
 from kvikk.router.proxy.request import ClientRequest, too_large
 from kvikk.router.proxy.upstream import set_no_delay
@@ -44,6 +45,8 @@ class ClientConnection(asyncio.Protocol):
         self._awaits_continue = False
         self._ignores_rest = False
         self._raw_bytes = 0
+        self._known: KnownHead | None = None
+        self._fresh = b""  # what is being parsed, if a request begins with it
         self._answered_at_once = 0
         self._refusal: RefusalError | None = None
         self._queue: deque[ClientRequest] = deque()
@@ -74,13 +77,18 @@ class ClientConnection(asyncio.Protocol):
         if self._is_closing or self._ignores_rest:
             return
         self._answered_at_once = 0
-        if not (self._in_request or self._head_bytes) and self.exchange is None:
+        is_new = not (self._in_request or self._head_bytes)
+        if is_new and self.exchange is None:
+            if self._known is not None and self._begin_known(self._known, data):
+                return
             self.deadline_s = time.monotonic() + self._gateway.options.header_timeout_s
         if self._in_head:
             self._head_bytes += len(data)
         else:
             self._raw_bytes += len(data)
+        self._fresh = data if is_new else b""
         refusal = self._feed(data)
+        self._fresh = b""
         if refusal is not None:
             self._refuse_connection(refusal)
             return
@@ -192,6 +200,8 @@ class ClientConnection(asyncio.Protocol):
         request.keeps = request.keeps and self._parser.should_keep_alive()
         self._ignores_rest = not request.keeps
         request.arrived_s = time.monotonic()
+        if self._fresh:
+            self._known, self._fresh = known_head(self._fresh, request), b""
         if self.exchange is None and not self._queue and not self.is_write_paused:
             self._begin(request)
         else:
@@ -271,6 +281,24 @@ class ClientConnection(asyncio.Protocol):
             if not self._ignores_rest:  # else it follows a request that was said to be the last
                 return RefusalError(400, f"no proper HTTP/1.1: {error}")
         return None
+
+    def _begin_known(self, known: KnownHead, data: bytes) -> bool:
+        """Begin with a request that needs no parsing; False if it does, or is to be refused."""
+        gateway = self._gateway
+        if gateway.is_draining or self._queue or self._refusal or self.is_write_paused:
+            return False
+        request = known.read(data)
+        if request is None or request.size_bytes > gateway.options.max_body_bytes:
+            return False
+        try:
+            gateway.bodies.take(request, request.size_bytes)
+        except RefusalError:
+            return False
+        gateway.name(request)
+        request.arrived_s = time.monotonic()
+        self._request = request
+        self._begin(request)
+        return True
 
     def _continue(self) -> None:
         """Tell a client that asked first to send its body."""

@@ -153,9 +153,7 @@ class Exchange:
         self._sends += 1
         self._status = 0
         self._moved_s = time.monotonic()
-        head = self.request.upstream_head(
-            origin.authority, origin.prefix, gateway.replica_key, gateway.via
-        )
+        head = self.request.upstream_head(origin.authority, origin.prefix, gateway.via)
         connection.send(self, head, self.request.body)
         if self._client.is_write_paused:  # with an earlier answer
             connection.pause()

@@ -75,16 +75,21 @@ class Gateway:
 
     # Requests.
 
-    def check_caller(self, request: ClientRequest) -> None:
-        """Before a body is read: who is it, and may it be asked? Raises RefusalError."""
+    def name(self, request: ClientRequest) -> None:
+        """Give a request an id, unless its client has."""
         if not request.id:
             self.counts["requests"] += 1
             request.id = f"{self._id_prefix}{self.counts['requests']:08x}"
+
+    def check_caller(self, request: ClientRequest) -> None:
+        """Before a body is read: who is it, and may it be asked? Raises RefusalError."""
+        self.name(request)
         if self.local.has(request.path):
             self.local.check(request)
             return
         request.tenant = self.keys.tenant(request.by_name)
         request.check_forwarded(self.options.forward)
+        request.set_forwarded(self.replica_key)
         if self.is_draining:
             raise RefusalError(
                 503, "the router is going away", "draining", [(b"retry-after", b"1")]

@@ -21,12 +21,13 @@ _LEFT_OUT_WITH_KEYS = _LEFT_OUT | {b"authorization", b"x-api-key"}
 
 
 class ClientRequest:
-    """A request while it comes in, and then."""
+    """A request while it comes in, and then. ``forwarded`` are its headers for a replica."""
 
     __slots__ = (
         "arrived_s",
         "body",
         "by_name",
+        "forwarded",
         "has_body",
         "headers",
         "held_bytes",
@@ -52,11 +53,21 @@ class ClientRequest:
         self.held_bytes = 0
         self.has_body = False
         self.body = b""
+        self.forwarded = b""
         self.id = ""
         self.is_http10 = False
         self.keeps = True
         self.arrived_s = 0.0
         self.tenant: Tenant | None = None
+
+    def alike(self) -> "ClientRequest":
+        """Another one with the same head, which has been checked, and without a body."""
+        other = ClientRequest()
+        other.method, other.target, other.path = self.method, self.target, self.path
+        other.headers, other.by_name = self.headers, self.by_name
+        other.forwarded, other.id, other.tenant = self.forwarded, self.id, self.tenant
+        other.has_body = self.has_body
+        return other
 
     def check_head(self, version: str, max_body_bytes: int, via: bytes) -> None:
         """Raises RefusalError for what cannot be passed on safely. Sets the path."""
@@ -108,26 +119,35 @@ class ClientRequest:
         if self.method not in _METHODS:
             raise RefusalError(405, f"{self.method.decode()} is not allowed on {path[:200]!r}")
 
-    def upstream_head(
-        self, authority: bytes, prefix: bytes, replica_key: bytes | None, via: bytes
-    ) -> bytes:
+    def upstream_head(self, authority: bytes, prefix: bytes, via: bytes) -> bytes:
         """The head for a replica: all headers but those between two parties, and ours."""
+        own = b"\r\nvia: %b\r\n\r\n" % via
+        if self.body or self.method != b"GET":
+            own = b"\r\ncontent-length: %d%b" % (len(self.body), own)
+        if b"x-request-id" not in self.by_name:
+            own = b"\r\nx-request-id: %b%b" % (self.id.encode(), own)
+        return b"%b %b%b HTTP/1.1\r\nhost: %b%b%b" % (
+            self.method,
+            prefix,
+            self.target,
+            authority,
+            self.forwarded,
+            own,
+        )
+
+    def set_forwarded(self, replica_key: bytes | None) -> None:
+        """Settle which headers go on to a replica."""
         left_out = _LEFT_OUT if replica_key is None else _LEFT_OUT_WITH_KEYS
         if b"connection" in self.by_name:
             left_out |= connection_named(self.headers)
-        parts = [self.method, b" ", prefix, self.target, b" HTTP/1.1\r\nhost: ", authority]
-        append = parts.append
-        for lower, name, value in self.headers:
-            if lower not in left_out:
-                append(b"\r\n%b: %b" % (name, value))
+        lines = [
+            b"\r\n%b: %b" % (name, value)
+            for lower, name, value in self.headers
+            if lower not in left_out
+        ]
         if replica_key is not None:
-            append(b"\r\nauthorization: Bearer " + replica_key)
-        if b"x-request-id" not in self.by_name:
-            append(b"\r\nx-request-id: " + self.id.encode())
-        if self.body or self.method != b"GET":
-            append(b"\r\ncontent-length: %d" % len(self.body))
-        append(b"\r\nvia: " + via + b"\r\n\r\n")
-        return b"".join(parts)
+            lines.append(b"\r\nauthorization: Bearer " + replica_key)
+        self.forwarded = b"".join(lines)
 
 
 def too_large(max_body_bytes: int) -> RefusalError:
