@@ -13,7 +13,7 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise RequestError(
             f"cannot listen on {host} port {port}: {reason}; choose another with --host or --port"
         ) from None
