@@ -15,6 +15,7 @@ _OPERATIONS: Mapping[str, str] = {
     "/v1/completions": "text_completion",
     "/v1/responses": "chat",
     "/v1/messages": "chat",
+    "/v1/embeddings": "embeddings",
 }
 _CONTEXT_HEADERS = ("traceparent", "tracestate")
 
