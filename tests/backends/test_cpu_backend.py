@@ -47,6 +47,12 @@ def differences(
         (32, 8, 1, "f32"),
         (256, 4, 1, "bf16"),
         (32, 12, 1, "f32"),
+        (80, 2, 2, "bf16"),
+        (80, 6, 2, "f32"),
+        (112, 14, 2, "bf16"),
+        (112, 4, 2, "f32"),
+        (160, 6, 1, "bf16"),
+        (192, 8, 1, "bf16"),
     ],
 )
 def test_logits_are_the_references_for_every_head_shape(
@@ -69,6 +75,7 @@ def test_logits_are_the_references_for_every_head_shape(
         Shape(windows=(48, None), rich=True, biased=True, score_cap=0.5, logit_cap=1.5),
         Shape(norms_behind_only=True, windows=(None, 48)),
         Shape(windows=(None,) * 3, rotated=(None, 16, 32), stretch=1.3),
+        Shape(head_dim=80, num_heads=6, num_kv_heads=3, rich=True, biased=True),
     ],
     ids=[
         "windows, norms, gelu",
@@ -79,6 +86,7 @@ def test_logits_are_the_references_for_every_head_shape(
         "caps",
         "norms behind only",
         "some rotated in part, some not",
+        "heads of five registers with norms and biases",
     ],
 )
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])

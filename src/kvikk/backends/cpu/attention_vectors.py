@@ -20,7 +20,8 @@ from kvikk.backends.cpu.vectors import Float, Int, Loop, Vectors, Word64
 _SLOTS = 16
 _PIECE_SLOTS = 256
 _LOOKAHEAD = 4
-# Stored rows of a key to a turn of a loop: of words, of bytes, or of bytes of two words each.
+# Stored rows of a key to a turn of a loop: of words, of bytes, or of bytes of two words each. Half
+# as many where a head's words do not fill whole turns.
 _UNROLLED_ROWS = 16
 # Registers that do not hold sums: for values and weights.
 _OTHER_REGISTERS = 8
@@ -48,7 +49,10 @@ def _tile_scores(
     facts: RowTile = tile.value
     words = facts.head_dim // facts.elements_per_word
     words_per_row = 2 if facts.has_minimum else 1
-    turn_words = _UNROLLED_ROWS * words_per_row
+    turn_rows = _UNROLLED_ROWS
+    if words % (turn_rows * words_per_row):
+        turn_rows //= 2
+    turn_words = turn_rows * words_per_row
     row_bytes = _SLOTS if facts.is_coded else 4 * _SLOTS
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
@@ -67,7 +71,7 @@ def _tile_scores(
             fetched = builder.select(more_keys, v.load(Word64, entry, 8 * _LOOKAHEAD), values)
             for part in range(v.parts):
                 with Loop(v, num_turns, [v.floats(0.0)] * facts.rows) as turn:
-                    turn_bytes = v.times(turn.index, _UNROLLED_ROWS * row_bytes)
+                    turn_bytes = v.times(turn.index, turn_rows * row_bytes)
                     key_rows, fetched_rows = v.add(keys, turn_bytes), v.add(fetched, turn_bytes)
                     query_words = v.add(queries, v.times(turn.index, 4 * turn_words))
                     if facts.has_minimum:
@@ -77,7 +81,7 @@ def _tile_scores(
                         minimum = load_scales(v, facts, scales, offset + 2 * _SLOTS)
                     for index in range(turn_words):
                         row, is_upper = index // words_per_row, index % words_per_row > 0
-                        word = row + _UNROLLED_ROWS * is_upper
+                        word = row + turn_rows * is_upper
                         if not facts.is_coded:
                             offset = row_bytes * row + 4 * v.lanes * part
                             key = v.load(v.lanes_of(Int), key_rows, offset)

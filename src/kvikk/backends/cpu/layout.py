@@ -138,7 +138,7 @@ class WeightLayout:
         self._vectors: dict[int, _Vector] = {}
         for layer in decoder.layers:
             self._place_layer_vectors(layer)
-        self._place_norm(decoder.final_norm)
+        self._place_norm(decoder.final_norm, TILE_COLUMNS)
         self._positions = decoder.position_embedding
         if self._positions is not None:
             self._positions_at = self.region.place(self._positions.rows * self._position_bytes)
@@ -258,33 +258,34 @@ class WeightLayout:
             layer.attention_post_norm,
             layer.feed_forward_norm,
             layer.feed_forward_post_norm,
-            attention.query_norm,
-            attention.key_norm,
         ):
-            self._place_norm(norm)
-        for matrices in (
-            (attention.query, attention.key, attention.value),
-            (attention.output,),
-            feed_forward_inputs(network),
-            () if isinstance(network, Mixture) else (network.down,),
-        ):
-            if _have_bias(matrices):
-                self._place_vector(
-                    matrices[0],
-                    [np.zeros(m.rows, np.float32) if m.bias is None else m.bias for m in matrices],
-                )
+            self._place_norm(norm, TILE_COLUMNS)
+        # Heads are whole registers and lie side by side.
+        self._place_norm(attention.query_norm, TILE_ROWS)
+        self._place_norm(attention.key_norm, TILE_ROWS)
+        self._place_biases((attention.query, attention.key, attention.value), TILE_ROWS)
+        self._place_biases((attention.output,), TILE_COLUMNS)
+        self._place_biases(feed_forward_inputs(network), TILE_COLUMNS)
+        if not isinstance(network, Mixture):
+            self._place_biases((network.down,), TILE_COLUMNS)
 
-    def _place_norm(self, norm: Norm | None) -> None:
+    def _place_norm(self, norm: Norm | None, multiple: int) -> None:
         if norm is not None:
             if (norm.bias is not None) != self._are_layer_norms:
                 raise ModelError("the CPU backend runs RMS norms or LayerNorms, not both in one")
-            self._place_vector(norm, [norm.weight, *([] if norm.bias is None else [norm.bias])])
+            parts = [norm.weight, *([] if norm.bias is None else [norm.bias])]
+            self._place_vector(norm, parts, multiple)
 
-    def _place_vector(self, owner: object, parts: Sequence[FloatVector]) -> None:
+    def _place_biases(self, matrices: Sequence[Matrix], multiple: int) -> None:
+        if _have_bias(matrices):
+            parts = [np.zeros(m.rows, np.float32) if m.bias is None else m.bias for m in matrices]
+            self._place_vector(matrices[0], parts, multiple)
+
+    def _place_vector(self, owner: object, parts: Sequence[FloatVector], multiple: int) -> None:
         if id(owner) not in self._vectors:
             # Rows run over whole registers; the zeros behind a part keep padding at zero.
-            num_bytes = 4 * sum(padded(len(part), TILE_COLUMNS) for part in parts)
-            self._vectors[id(owner)] = _Vector(self.region.place(num_bytes), tuple(parts))
+            num_bytes = 4 * sum(padded(len(part), multiple) for part in parts)
+            self._vectors[id(owner)] = _Vector(self.region.place(num_bytes), tuple(parts), multiple)
 
     def _vector_address(self, owner: object) -> int:
         return self.region.address(self._vectors[id(owner)].offset)
@@ -292,16 +293,17 @@ class WeightLayout:
 
 @dataclass(frozen=True)
 class _Vector:
-    """Float32 vectors that lie one after another, each padded to whole groups of columns."""
+    """Float32 vectors that lie one after another, each padded to a multiple of elements."""
 
     offset: int
     parts: tuple[FloatVector, ...]
+    multiple: int
 
     def fill(self, region: Region) -> None:
         offset = self.offset
         for part in self.parts:
             region.bytes_at(offset, 4 * len(part)).view(np.float32)[:] = part
-            offset += 4 * padded(len(part), TILE_COLUMNS)
+            offset += 4 * padded(len(part), self.multiple)
 
 
 def feed_forward_inputs(network: FeedForward | Mixture) -> tuple[Matrix, ...]:
@@ -326,10 +328,15 @@ def _tile(matrix: Matrix) -> Tile:
 
 
 def _check_attention(attention: Attention) -> None:
-    if attention.head_dim % 32 or not 32 <= attention.head_dim <= 256:
+    if attention.head_dim % TILE_ROWS or not 32 <= attention.head_dim <= 256:
         raise ModelError(
-            f"attention heads of {attention.head_dim}: the CPU backend runs multiples of 32, "
-            "up to 256"
+            f"attention heads of {attention.head_dim}: the CPU backend runs multiples of "
+            f"{TILE_ROWS}, 32 to 256"
+        )
+    if attention.num_heads * attention.head_dim % TILE_COLUMNS:
+        raise ModelError(
+            f"{attention.num_heads} attention heads of {attention.head_dim}: the CPU backend runs "
+            f"heads that make a multiple of {TILE_COLUMNS} together"
         )
     if attention.num_heads % attention.num_kv_heads:
         raise ModelError(

@@ -84,7 +84,7 @@ BARE = _record(
 # token, where any token has one.
 MODEL = _record(
     "num_layers num_groups num_rotations"
-    " hidden_size hidden_width query_width projection_width"
+    " hidden_size hidden_width projection_width"
     " quantize sum_of_squares"
     " embedding embedding_bytes embedding_groups"
     " embedding_kind embedding_bits embedding_scales embedding_minimum"

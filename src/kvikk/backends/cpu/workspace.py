@@ -236,7 +236,7 @@ class Workspace:
         row["num_groups"] = len(self._plan.groups)
         row["num_rotations"] = len(self._rotations)
         row["hidden_size"], row["hidden_width"] = decoder.hidden_size, widths.hidden
-        row["query_width"], row["projection_width"] = widths.queries, widths.projections
+        row["projection_width"] = widths.projections
         row["feed_forward_bytes"] = 4 * widths.feed_forward
         row["max_parts"] = self._max_parts
         row["quantize"], row["sum_of_squares"] = kernels.quantize, kernels.sum_of_squares
