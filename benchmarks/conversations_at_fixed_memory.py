@@ -7,25 +7,30 @@ The same conversations, all there from the start, run to their ends in so much m
 values: first as many at once as slabs for the longest possible context would allow (so many slabs
 fit: computed), then in paged blocks of each type, as many as there is room for. Nothing is shared
 and nothing guessed. "at once" is the mean and the most while some still wait (or all run, where all
-fit); "waste" is the part of the slots in use that hold no token yet. Tokens are those of answers;
-the time of prefill is in it.
+fit); "waste" is the part of the slots in use that hold no token: of slabs all that is not filled,
+of blocks the unfilled ends. Tokens are those of answers; the time of prefill is in it.
 """
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from importlib.metadata import version
 
 import numpy as np
 
+import results
+from kvikk import __version__
 from kvikk.engine.llm import LLM
 from kvikk.engine.requests import Generation, Request
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from kvikk.shapes.cost import cache_cost
 from kvikk.shapes.dtypes import as_kvikk_keeps, kv_dtypes
+from tables import fixed_memory_table
 
 CONTEXT_TOKENS = 2048
 STEP_TOKENS = 256
@@ -39,6 +44,7 @@ class Run:
 
     name: str
     limit: int  # conversations at once, whatever fits
+    slab_tokens: int | None = None  # what each takes; None: as many blocks as it needs
     at_once: list[int] = field(default_factory=list)  # a step, while some wait
     waste: list[float] = field(default_factory=list)
     tokens: int = 0
@@ -96,6 +102,8 @@ def measure(run: Run, kv_dtype: str, memory_bytes: int, count: int) -> None:
             found = [engine.find(str(number)) for number in range(count)]
             held = sum(one.num_computed for one in found if one is not None and one.is_running)
             slots = stats.groups[0].live_blocks * stats.block_size
+            if run.slab_tokens is not None:
+                slots = stats.running_requests * run.slab_tokens
             run.waste.append(1 - held / slots)
     run.seconds = time.perf_counter() - started_s
     run.tokens = sum(counts.values())
@@ -119,32 +127,36 @@ def main() -> None:
     slabs = int(memory_bytes // slab_bytes)
     if not slabs:
         sys.exit(f"{arguments.memory_mib} MiB hold no slab of {slab_bytes / (1 << 20):.0f} MiB")
-    runs = [(Run(f"slabs of {CONTEXT_TOKENS:,} tokens, bf16", slabs), "bf16")]
+    runs = [(Run(f"slabs of {CONTEXT_TOKENS:,} tokens, bf16", slabs, CONTEXT_TOKENS), "bf16")]
     runs += [(Run(f"blocks, {name}", STEP_TOKENS), name) for name in arguments.kv_dtypes]
-    if not arguments.json:
-        print(
-            "| KV in | bytes a token | at once, mean | most | waste | tokens/s | ms a token "
-            "| cost of a million tokens | preemptions |"
-        )
-        print("|---|---|---|---|---|---|---|---|---|")
+    told = []
     for run, name in runs:
         print(run.name, file=sys.stderr)
         measure(run, name, memory_bytes, arguments.conversations)
-        if arguments.json:
-            print(json.dumps(asdict(run)))
-            continue
-        speed = run.tokens / run.seconds
-        cost = arguments.price_per_hour / 3600 / speed * 1e6
-        a_token = cache_cost(shape, as_kvikk_keeps(kv_dtypes(name))).bytes_per_token
-        waste = f"{100 * np.mean(run.waste):.1f} %"
-        if run.limit == slabs:
-            waste = "not measured"
-        print(
-            f"| {run.name} | {a_token:,} | {np.mean(run.at_once):.1f} | {max(run.at_once)} "
-            f"| {waste} | {speed:.0f} | {np.mean(run.token_ms):.1f} | {cost:.2f} "
-            f"| {run.preemptions} |",
-            flush=True,
+        told.append(
+            {
+                "name": run.name,
+                "bytes_per_token": cache_cost(
+                    shape, as_kvikk_keeps(kv_dtypes(name))
+                ).bytes_per_token,
+                "at_once_mean": float(np.mean(run.at_once)),
+                "at_once_most": max(run.at_once),
+                "waste": float(np.mean(run.waste)),
+                "tokens": run.tokens,
+                "seconds": run.seconds,
+                "token_ms": float(np.mean(run.token_ms)),
+                "preemptions": run.preemptions,
+            }
         )
+    entry = {
+        **results.conditions(len(os.sched_getaffinity(0))),
+        "versions": f"kvikk {__version__}, numba {version('numba')}",
+        "conversations": arguments.conversations,
+        "memory_mib": arguments.memory_mib,
+        "price_per_hour": arguments.price_per_hour,
+        "runs": told,
+    }
+    print(json.dumps(entry) if arguments.json else fixed_memory_table(entry))
 
 
 if __name__ == "__main__":

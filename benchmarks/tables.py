@@ -196,6 +196,62 @@ def footprint_tables(entries: Mapping[str, Entry]) -> str:
     return "\n\n".join(parts)
 
 
+def tier_table(entries: Mapping[str, Entry]) -> str:
+    """A table a model: seconds to the first token by where the prompt was."""
+    parts = []
+    for name, entry in entries.items():
+        times = entry["seconds"]
+        computed_s = median(times["computed"])
+        rows = [
+            [
+                way,
+                f"{median(values):.3f} ({min(values):.3f} to {max(values):.3f})",
+                "" if way == "computed" else f"**{computed_s / median(values):.1f}x**",
+            ]
+            for way, values in times.items()
+        ]
+        parts.append(
+            f"{name}, a prompt of {entry['tokens']:,} tokens, {_mib(entry['prompt_bytes'])} MiB of "
+            f"blocks; median of {len(times['computed'])} rounds (lowest to highest). "
+            f"{_conditions(entry)}. {entry['versions']}.\n\n"
+            + markdown(["the prompt is", "first token after, s", "computing it takes"], rows)
+        )
+    return "\n\n".join(parts)
+
+
+def fixed_memory_table(entry: Entry) -> str:
+    """A row a way to spend the same memory."""
+    rows = [_fixed_memory_row(run, entry["price_per_hour"]) for run in entry["runs"]]
+    header = [
+        "KV in",
+        "bytes a token",
+        "at once, mean (most)",
+        "waste",
+        "tokens/s",
+        "ms a token",
+        f"cost of a million tokens at {entry['price_per_hour']:g} an hour",
+        "preempted",
+    ]
+    return (
+        f"{entry['conversations']} conversations, {entry['memory_mib']} MiB for keys and values; "
+        f"{_conditions(entry)}; {entry['versions']}\n\n{markdown(header, rows)}"
+    )
+
+
+def _fixed_memory_row(run: Entry, price_per_hour: float) -> list[str]:
+    per_s = run["tokens"] / run["seconds"]
+    return [
+        run["name"],
+        f"{run['bytes_per_token']:,}",
+        f"{run['at_once_mean']:.1f} ({run['at_once_most']})",
+        f"{100 * run['waste']:.1f} %",
+        f"{per_s:,.0f}",
+        f"{run['token_ms']:.1f}",
+        f"{price_per_hour / 3600 / per_s * 1e6:.2f}",
+        f"{run['preemptions']}",
+    ]
+
+
 def _memory_row(model: str, entry: Entry) -> list[str]:
     planned = ", ".join(f"{name} {_mib(size)}" for name, size in entry["planned"].items())
     moments = [
