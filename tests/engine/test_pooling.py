@@ -1,13 +1,23 @@
 """Prompts as vectors: which of their tokens are reused, and that the rest changes nothing."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
+import transformers
 
+from kvikk.backends.reference.backend import ReferenceBackend
 from kvikk.cache.ledger.records import Cause
+from kvikk.engine.engine import Engine
 from kvikk.engine.requests import Generation, Pooling, Request
 from kvikk.errors import RequestError
+from kvikk.files.sources import resolve
+from kvikk.models.load import load_decoder
+from tests.backends.driver import Driver
 from tests.engine import driver
 from tests.engine.exact_backend import embedding
+from tests.models.small_models import LLAMA, random_model
 
 PROMPT = tuple(range(1, 30))
 
@@ -25,6 +35,33 @@ def test_vectors_are_the_same_however_the_prompt_is_cut(step_tokens: int) -> Non
         np.testing.assert_array_equal(got[name].embedding, expected)
         assert got[name].token_ids == []
         assert got[name].finish_reason == "stop"
+
+
+def test_vectors_are_transformers_hidden_states(tmp_path: Path) -> None:
+    model = random_model(transformers.LlamaConfig(**LLAMA))
+    model.save_pretrained(tmp_path)
+    decoder = load_decoder(resolve(str(tmp_path)))
+    driver_of = Driver(ReferenceBackend(), decoder, capacity_tokens=256, max_batch_tokens=64)
+    engine = Engine(
+        driver_of.backend,
+        driver_of.plan,
+        model_digest=decoder.content_digest,
+        vocabulary_size=decoder.vocabulary_size,
+        step_tokens=7,
+        max_running=4,
+    )
+    wanted = {}
+    for length in (1, 11, 40):
+        prompt = tuple(range(3, 3 + length))
+        with torch.no_grad():
+            states = model.model(torch.tensor([prompt])).last_hidden_state[0].numpy()
+        for pooling, expected in (("last", states[-1]), ("mean", states.mean(axis=0))):
+            name = f"{pooling} {length}"
+            wanted[name] = expected
+            engine.add(a_request(name, pooling, prompt))  # type: ignore[arg-type]
+    for name, got in driver.run(engine).items():
+        np.testing.assert_allclose(got.embedding, wanted.pop(name), rtol=0, atol=1e-3)
+    assert not wanted
 
 
 def test_the_last_token_reuses_what_is_cached_and_the_mean_computes_it() -> None:

@@ -74,12 +74,14 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_eos: bool = False,
+        adapter: str = "",
         **more: Any,
     ) -> list[Completion]:
         """Continue each prompt, a text or its token ids; answers come in the prompts' order.
 
-        ``more`` are ``min_p`` and further fields of ``Generation``, such as ``presence_penalty`` or
-        ``choices``: where that is above 1, a prompt's answers follow each other.
+        ``adapter`` names one of the engine's. ``more`` are ``min_p`` and further fields
+        of ``Generation``, such as ``presence_penalty`` or ``choices``: where that is above 1, a
+        prompt's answers follow each other.
 
         Raises RequestError, before anything is computed, if a prompt or a parameter is unusable,
         and RuntimeError if the backend fails.
@@ -88,7 +90,7 @@ class LLM:
         generation = _generation(
             max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos, **more
         )
-        requests = [self._request(prompt, generation) for prompt in texts]
+        requests = [self._request(prompt, generation, adapter) for prompt in texts]
         answers: dict[tuple[str, int], list[Output]] = {
             (request.id, choice): [] for request in requests for choice in range(generation.choices)
         }
@@ -113,6 +115,7 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         ignore_eos: bool = False,
+        adapter: str = "",
         **more: Any,
     ) -> Iterator[Output]:
         """Continue one prompt, step by step; parameters and errors as in ``generate``.
@@ -122,7 +125,7 @@ class LLM:
         generation = _generation(
             max_tokens, temperature, top_k, top_p, seed, stop, ignore_eos, **more
         )
-        for output in self._outputs([self._request(prompt, generation)]):
+        for output in self._outputs([self._request(prompt, generation, adapter)]):
             if output.error is not None:
                 raise RuntimeError(output.error)
             yield output
@@ -139,7 +142,9 @@ class LLM:
         template = require_chat_template(self.loaded.chat_template, self.loaded.model)
         return tuple(self.loaded.tokenizer.encode(template.render(messages), add_bos=False))
 
-    def _request(self, prompt: str | Sequence[int], generation: Generation) -> Request:
+    def _request(
+        self, prompt: str | Sequence[int], generation: Generation, adapter: str
+    ) -> Request:
         ids = self.loaded.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         try:
             token_ids = tuple(map(index, ids))
@@ -149,7 +154,7 @@ class LLM:
                 "and a list of those for several",
                 "prompts",
             ) from None
-        return Request(str(next(self._ids)), token_ids, generation)
+        return Request(str(next(self._ids)), token_ids, generation, adapter=adapter)
 
     def _outputs(self, requests: Sequence[Request]) -> Iterator[Output]:
         """Run these requests to their ends. Whoever stops listening leaves nothing behind."""

@@ -150,7 +150,7 @@ class Answer(Response):
         return replace(self._tab.usage(counted), reasoning_tokens=thought)
 
     async def _send_failure(self, scope: Scope, send: Send, output: Output) -> bool:
-        error = _failure(output)
+        error = failure(output)
         await self._send_body(send, error.status, encode_json(error.to_json(scope)))
         return True
 
@@ -203,7 +203,7 @@ class Answer(Response):
         form = choice.form
         if reason in ("abort", "error"):
             # The status is long out: the error is an event, and nothing follows it.
-            return b"".join(map(_encode, form.failure(_failure(output).body)))
+            return b"".join(map(_encode, form.failure(failure(output).body)))
         events = [] if choice.has_begun else list(form.begin(self._tab.usage(output.usage)))
         events += [event for delta in choice.read(output) for event in form.delta(delta)]
         if choice.ending is None:
@@ -238,7 +238,8 @@ def _body(content: bytes, *, more: bool) -> Message:
     return {"type": "http.response.body", "body": content, "more_body": more}
 
 
-def _failure(output: Output) -> ApiError:
+def failure(output: Output) -> ApiError:
+    """What a caller is told of an output that is an end by failure."""
     if output.finish_reason == "abort":
         return ApiError(503, "the server is shutting down; the answer was cut short")
     logger.error("request %s failed: %s", output.request_id, output.error)

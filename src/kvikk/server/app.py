@@ -20,6 +20,7 @@ from kvikk.server.routes import (
     chat_completions,
     completions,
     config,
+    embeddings,
     health,
     ledger,
     messages,
@@ -68,7 +69,7 @@ def create_app(loaded: LoadedEngine, options: ServerOptions) -> FastAPI:
     if service.span_export is not None:
         app.add_middleware(Tracing, export=service.span_export)  # around all others
     install_error_handlers(app)
-    apis = (chat_completions, completions, responses, messages, models, tokens)
+    apis = (chat_completions, completions, responses, messages, embeddings, models, tokens)
     for routes in (*apis, adapters, bill, cache, sessions, pins, config, ledger, health, page):
         app.include_router(routes.router)
     return app

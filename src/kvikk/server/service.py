@@ -156,13 +156,20 @@ class Service:
             f"{ID_PREFIXES[question.api]}{secrets.token_hex(12)}",
             token_ids,
             to_generation(question, grammar),
-            _salt(caller.salt, fields.cache_salt),
+            request_salt(caller.salt, fields.cache_salt),
             Origin(caller.tenant, caller.key, route, fields.model),
             prompt.parts,
             fields.priority,
             str(question.body.get("prompt_cache_key") or ""),
             self.models.adapter_of(fields.model),
         )
+        return request.id, self.hand_in(request, caller, tab)
+
+    def hand_in(self, request: Request, caller: Caller, tab: Tab) -> Mailbox:
+        """Give a request to the engine; where its outputs arrive.
+
+        Raises ApiError or RequestError if it cannot be served, now or ever.
+        """
         mailbox = Mailbox()
         postman, observe = self._postman, self.metrics.observer()
         broken = False
@@ -191,7 +198,7 @@ class Service:
                 raise
         except BusyError as error:
             raise self._busy(error) from None
-        return request.id, mailbox
+        return mailbox
 
     async def call(self, function: Callable[[Engine], Result]) -> Result:
         """What a function finds or does between two steps. ApiError if the engine has stopped."""
@@ -234,7 +241,8 @@ def _model_id(model: str) -> str:
     return path.resolve().stem if path.is_file() else path.resolve().name
 
 
-def _salt(tenant_salt: bytes, cache_salt: str) -> bytes:
+def request_salt(tenant_salt: bytes, cache_salt: str) -> bytes:
+    """What parts a request's blocks from those of others, by its tenant's salt and its own."""
     if not tenant_salt and not cache_salt:
         return b""
     # Lone surrogates, which JSON can hold, are kept apart: salts that differ never meet.

@@ -115,11 +115,11 @@ class GenerationFields:
             logit_bias=_logit_bias(body.get("logit_bias")),
             grammar=read_grammar(body),
             choices=ChoiceFields() if read_choices is None else read_choices(body),
-            priority=_priority(body.get("priority")),
+            priority=read_priority(body.get("priority")),
             cache_salt=_text(body, "cache_salt"),
             stream=stream,
             include_usage=not options.is_null and options.get("include_usage").boolean(False),
-            include_ledger=_include_ledger(body.get("kvikk")),
+            include_ledger=read_include_ledger(body.get("kvikk")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -170,7 +170,8 @@ def _text(body: JsonValue, name: str) -> str:
     return "" if value.is_null else value.string()
 
 
-def _priority(value: JsonValue) -> int:
+def read_priority(value: JsonValue) -> int:
+    """Of requests that wait those of lower priority go first."""
     return 0 if value.is_null else value.integer(-MAX_PRIORITY, MAX_PRIORITY)
 
 
@@ -220,7 +221,7 @@ def _stop(value: JsonValue, max_stops: int) -> tuple[str, ...]:
     return tuple(item.string() for item in items)
 
 
-def _include_ledger(value: JsonValue) -> bool:
+def read_include_ledger(value: JsonValue) -> bool:
     """The server's own field: an object, with what is wanted beside the answer."""
     return not value.is_null and value.get("ledger").boolean(False)
 

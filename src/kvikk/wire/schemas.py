@@ -308,6 +308,26 @@ TOKENIZE = one_of(
     ),
 )
 PIN = obj({"request": TEXT, "tokens": whole(1, 2**31 - 1)}, ["request"])
+_TOKEN_IDS = array(whole(0, 2**31 - 1), minItems=1)
+_SOME_TEXT = {"type": "string", "minLength": 1}
+EMBEDDING = obj(
+    {
+        "model": TEXT,
+        "input": one_of(
+            _SOME_TEXT,
+            _TOKEN_IDS,
+            array(_SOME_TEXT, minItems=1, maxItems=2048),
+            array(_TOKEN_IDS, minItems=1, maxItems=2048),
+        ),
+        "encoding_format": words("float", "base64"),
+        "dimensions": whole(1),
+        "pooling": words("last", "mean"),
+        "priority": whole(-(2**31) + 1, 2**31 - 1),
+        "cache_salt": TEXT,
+        "kvikk": obj({"ledger": FLAG}),
+    },
+    ["model", "input"],
+)
 LOAD_ADAPTER = obj({"lora_name": TEXT, "lora_path": TEXT}, ["lora_name", "lora_path"])
 UNLOAD_ADAPTER = obj({"lora_name": TEXT}, ["lora_name"])
 DETOKENIZE = obj({"model": TEXT, "tokens": array(whole(0, 2**31 - 1))}, ["tokens"])
