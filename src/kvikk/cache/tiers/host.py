@@ -59,8 +59,9 @@ class HostTier:
         blocks, unfit = fitting(self._format, keys, values)
         log_unfit(self.place, unfit)
         self.evict(list(unfit))
-        self._unfit += len(unfit)
-        self._loaded += sum(block is not None for block in blocks)
+        with self._lock:
+            self._unfit += len(unfit)
+            self._loaded += sum(block is not None for block in blocks)
         return blocks
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:

@@ -49,8 +49,3 @@ class Recency:
         size = self._sizes.pop(key, None)
         self.used_bytes -= size or 0
         return size is not None
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._sizes.clear()
-        self.used_bytes = 0

@@ -11,6 +11,7 @@ and a larger batch would keep others waiting at a server that does one thing at 
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ from kvikk.errors import ModelError
 
 PIECE_BYTES = 8 << 20
 CONNECTIONS = 4
-CONNECT_TIMEOUT_S = 1.0
+CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 2.0
 _KEYS_PER_QUESTION = 512
 _NO_BLOCK = b""
@@ -74,6 +75,7 @@ class RedisTier:
         self._threads = ThreadPoolExecutor(CONNECTIONS, "kvikk-redis")
         self._reading = Health(f"the Redis tier at {self.place}")
         self._writing = Health(f"writing to the Redis tier at {self.place}")
+        self._lock = Lock()
         self._stored = self._stored_bytes = self._loaded = self._unfit = 0
 
     def put(self, keys: Sequence[bytes], blocks: Sequence[bytes]) -> int:
@@ -129,10 +131,11 @@ class RedisTier:
             values += [None] * len(batch) if answer is None else answer
         blocks, unfit = fitting(self._format, keys, values)
         log_unfit(self.place, unfit)
-        self._unfit += len(unfit)
         if unfit:
             self.evict(list(unfit))
-        self._loaded += sum(block is not None for block in blocks)
+        with self._lock:
+            self._unfit += len(unfit)
+            self._loaded += sum(block is not None for block in blocks)
         return blocks
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
