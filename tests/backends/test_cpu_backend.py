@@ -151,7 +151,7 @@ def test_memory_use_is_what_load_takes() -> None:
     driver = small_driver()
     backend, plan = driver.backend, driver.plan
     use = backend.memory_use(driver.decoder, plan)
-    assert use.weight_bytes == backend._weights.num_bytes
+    assert use.weight_bytes == backend._weights.region.num_bytes
     assert use.activation_bytes == backend._workspace.region.num_bytes
     assert use.block_bytes == tuple(store.block_bytes for store in backend._blocks)
     for group, num_bytes in zip(plan.groups, use.block_bytes, strict=True):

@@ -19,6 +19,7 @@ from kvikk.backends.cpu.panels import (
     panel_of,
     panel_size,
     quantize_plain,
+    quantize_rest,
     sum_of_squares_plain,
 )
 from kvikk.backends.cpu.panels_vectors import quantize_vectors, sum_of_squares_vectors
@@ -224,13 +225,39 @@ def test_gated_products_are_activation_of_gate_times_up(activation: str) -> None
         np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-4 * np.abs(ups).max())
 
 
-def test_products_in_two_parts_add_up() -> None:
+@pytest.mark.parametrize("dtype", ["Q8_0", "Q6_K", "Q4_1", "Q2_K"])
+def test_inputs_in_two_lanes_are_multiplied_as_one_of_sixteen_bits(dtype: str) -> None:
     rng = np.random.default_rng(4)
-    matrix = random_tensor("Q8_0", 16, 64, rng)
-    inputs = rng.normal(size=(6, 64)).astype(np.float32)
-    integers, scales = quantized(inputs, QUANTIZE[-1])
-    for form in MULTIPLY:
-        whole = multiplied(form, Product(TILES["Q8_0"]), packed(matrix), integers, scales, inputs)
-        product = Product(TILES["Q8_0"], parts=2)
-        summed = multiplied(form, product, packed(matrix), integers, scales, inputs)
-        np.testing.assert_array_equal(summed[:3], whole[::2] + whole[1::2])
+    matrix = random_tensor(dtype, 16, 256, rng)
+    inputs = rng.normal(size=(5, 256)).astype(np.float32)
+    inputs[3, 32:64] = 0
+    integers, scales = quantized(np.repeat(inputs, 2, axis=0), QUANTIZE[-1])
+    for token in range(5):
+        first, size = panel(2 * token, 10)
+        lane = 2 * token - first
+        with_rest(
+            inputs[token].ctypes.data,
+            8,
+            integers.ctypes.data + first * 256 + 32 * lane,
+            scales.ctypes.data + 16 * first * 8 + 4 * lane,
+            size,
+        )
+    lanes = inputs_of_panels(integers, scales, 10).astype(float)
+    restored = lanes[::2] + lanes[1::2]
+    steps = np.abs(inputs.reshape(5, 8, 32)).max(axis=2, keepdims=True) / 127
+    assert np.all(np.abs(restored - inputs).reshape(5, 8, 32) <= steps * (1 / 256 + 1e-6))
+    expected = restored @ dequantize(matrix).astype(float).T
+    tolerance = (2**-11 if dtype.endswith("_K") else 1e-6) * np.abs(expected).max()
+    product = Product(TILES[dtype], parts=2)
+    results = [
+        multiplied(form, product, packed(matrix), integers, scales, np.empty((10, 256), np.float32))
+        for form in MULTIPLY
+    ]
+    for one in results:
+        np.testing.assert_allclose(one[:5], expected, rtol=0, atol=4 * tolerance)
+
+
+@njit
+def with_rest(values, num_groups, integers, scales, panel_tokens):  # type: ignore[no-untyped-def]
+    """What kernels call, as Python can call it."""
+    quantize_rest(values, num_groups, integers, scales, panel_tokens)

@@ -16,8 +16,8 @@ class Product:
     """A matrix product: the tile of its weights; with an activation, gate and up in one.
 
     A gated product's row tiles come in pairs, gate then up, and what it writes is ``up`` times the
-    activation of ``gate``. With two ``parts`` a token's inputs are two neighbouring rows, and its
-    result is the sum of both rows' (see ``rows.put_inputs``).
+    activation of ``gate``. With two ``parts`` a token's inputs are two neighbouring lanes, the
+    second for what int8 leaves over of the first (see ``panels``).
     """
 
     tile: Tile

@@ -75,19 +75,25 @@ def _add_columns(weights, x, sums):
 def _add_integer_tile(
     product, weights, scales, minima, inputs, planes, panel_tokens, numbers, dots, sums
 ):
-    """One tile times one token. See ``panels`` for the planes."""
-    num_scales = product_num_scales(product)
-    for column in range(32):
-        numbers[column] = np.float32(inputs[column])
+    """One tile times one token, of one or two lanes. See ``panels`` for the planes."""
+    num_scales, num_lanes = product_num_scales(product), product_parts(product)
+    lane_dots = dots[16:]
+    for i in range(32 * num_lanes):
+        numbers[i] = np.float32(inputs[i])
     for part in range(num_scales):
         for row in range(16):
             dots[row] = 0
-        for column in range(part * 32 // num_scales, (part + 1) * 32 // num_scales, 16):
-            _add_columns(
-                weights.ctypes.data + 64 * column,
-                numbers.ctypes.data + 4 * column,
-                dots.ctypes.data,
-            )
+        for lane in range(num_lanes):
+            for row in range(16):
+                lane_dots[row] = 0
+            for column in range(part * 32 // num_scales, (part + 1) * 32 // num_scales, 16):
+                _add_columns(
+                    weights.ctypes.data + 64 * column,
+                    numbers.ctypes.data + 4 * (32 * lane + column),
+                    lane_dots.ctypes.data,
+                )
+            for row in range(16):
+                dots[row] = dots[row] * np.float32(256) + lane_dots[row]
         for row in range(16):
             sums[row] += dots[row] * (scales[16 * part + row] * planes[0])
     for part in range(num_scales):
@@ -98,28 +104,30 @@ def _add_integer_tile(
 
 @inner
 def _integer_tile_row(product, address, groups, inputs, scales, tokens, sums):
-    """A row of integer tiles times all tokens, to ``sums`` [tokens * 16]."""
+    """A row of integer tiles times all lanes of inputs, to ``sums`` of 16 a token."""
     weights, row_scales = np.empty(512, np.float32), np.empty(32, np.float32)
-    minima, dots = np.empty(32, np.float32), np.empty(16, np.float32)
-    numbers = np.empty(32, np.float32)
+    minima, dots = np.empty(32, np.float32), np.empty(32, np.float32)
+    numbers = np.empty(64, np.float32)
+    num_lanes = product_parts(product)
     for group in range(groups):
         tile = address + group * product_tile_bytes(product)
         _spread_integers(product, tile, weights, row_scales, minima)
-        for token in range(tokens):
+        for token in range(0, tokens, num_lanes):
             first, size = panel_of(token, tokens)
             lane = token - first
             place = first * groups + group * size
+            last = lane + num_lanes - 1
             _add_integer_tile(
                 product,
                 weights,
                 row_scales,
                 minima,
-                int8s(inputs + 32 * (place + lane), 32),
-                float32s(scales + 16 * place + 4 * lane, 4 * size),
+                int8s(inputs + 32 * (place + lane), 32 * num_lanes),
+                float32s(scales + 16 * place + 4 * last, 4 * size),
                 size,
                 numbers,
                 dots,
-                float32s(sums.ctypes.data + 64 * token, 16),
+                float32s(sums.ctypes.data + 64 * (token // num_lanes), 16),
             )
 
 
@@ -180,8 +188,8 @@ def multiply_plain(
 
     ``inputs`` and ``scales`` are panels for integer tiles; for dense ones ``inputs`` are float32
     ``[tokens][32 * groups]``. Token t's 16 results of row tile i go to ``outputs + t * output_bytes
-    + 64 * i``; of a product in two parts, the sum of rows 2t and 2t + 1 does. What ``fetches``
-    ask for (see ``fetching``; 0: nothing) vector kernels fetch meanwhile.
+    + 64 * i``. Of a product in two parts a token is two of ``tokens``. What ``fetches`` ask for
+    (see ``fetching``; 0: nothing) vector kernels fetch meanwhile.
     """
     gated = product_gated(product) != 0
     num_sums = 2 if gated else 1
@@ -199,16 +207,9 @@ def multiply_plain(
                 )
             else:
                 _dense_tile_row(product, address, groups, inputs, tokens, ups if index else sums)
-        for token in range(tokens):
-            part = token % product_parts(product)
-            place = outputs + token // product_parts(product) * output_bytes + 64 * tile
-            out = float32s(place, 16)
+        for token in range(tokens // product_parts(product)):
+            out = float32s(outputs + token * output_bytes + 64 * tile, 16)
             for row in range(16):
                 value = sums[16 * token + row]
-                if gated:
-                    out[row] = _gate(product, value, ups[16 * token + row])
-                elif part == 0:
-                    out[row] = value
-                else:
-                    out[row] += value
+                out[row] = _gate(product, value, ups[16 * token + row]) if gated else value
     return np.int64(0)

@@ -96,6 +96,7 @@ def _words(v: Vectors, tile: IntegerTile, address: ir.Value) -> list[ir.Value]:
 
 def _with_integer_tile(
     v: Vectors,
+    product: Product,
     tile: IntegerTile,
     address: ir.Value,
     part: int,
@@ -122,24 +123,39 @@ def _with_integer_tile(
     words_per_scale = 8 // tile.num_scales
     results = []
     for token, total in enumerate(sums):
-        scale = v.splat_load(Float, planes[0], 4 * token)
+        own_lanes = range(product.parts * token, product.parts * (token + 1))
+        plane_offset = 4 * own_lanes[-1]
+        scale = v.splat_load(Float, planes[0], plane_offset)
         for i, row_scale in enumerate(row_scales):
             own = range(i * words_per_scale, (i + 1) * words_per_scale)
-            four_inputs = [v.splat_load(Int, lanes, 32 * token + 4 * word) for word in own]
-            dot = dot_bytes(v, [words[word] for word in own], four_inputs, tile.largest)
-            product = builder.sitofp(dot, v.lanes_of(Float))
-            total = v.multiply_add(product, v.multiply(row_scale, scale), total)
+            dots = []
+            for lane in own_lanes:
+                four_inputs = [v.splat_load(Int, lanes, 32 * lane + 4 * word) for word in own]
+                own_words = [words[word] for word in own]
+                dots.append(dot_bytes(v, own_words, four_inputs, tile.largest))
+            dot = dots[0]
+            if product.parts == 2:
+                dot = builder.add(builder.shl(dot, v.words(8)), dots[1])
+            number = builder.sitofp(dot, v.lanes_of(Float))
+            total = v.multiply_add(number, v.multiply(row_scale, scale), total)
         for i, minimum in enumerate(minima):
             plane = planes[1 if tile.num_scales == 1 else 2 + i]
-            total = v.multiply_add(minimum, v.splat_load(Float, plane, 4 * token), total)
+            total = v.multiply_add(minimum, v.splat_load(Float, plane, plane_offset), total)
         results.append(total)
     return results
 
 
 def _integer_sums(
-    v: Vectors, tile: IntegerTile, tokens: int, weights: ir.Value, panel: Panel, fetches: Fetches
+    v: Vectors,
+    product: Product,
+    tile: IntegerTile,
+    lanes_used: int,
+    weights: ir.Value,
+    panel: Panel,
+    fetches: Fetches,
 ) -> list[Sums]:
-    """The sums of each part of 16 rows, for ``tokens`` tokens."""
+    """The sums of each part of 16 rows, for the tokens of ``lanes_used`` lanes."""
+    tokens = lanes_used // product.parts
     with Loop(v, panel.num_groups, [v.floats(0.0)] * (v.parts * tokens)) as loop:
         address = v.add(weights, v.times(loop.index, tile.num_bytes))
         place = v.times(loop.index, panel.size)
@@ -150,12 +166,12 @@ def _integer_sums(
             planes.append(v.add(planes[-1], plane_bytes))
         for offset in range(0, tile.num_bytes, 64):
             v.prefetch(address, _PREFETCH_BYTES + offset)
-        if tokens >= _FETCHING_TOKENS:
+        if lanes_used >= _FETCHING_TOKENS:
             fetches.fetch(v, loop.index)
         for part in range(v.parts):
             sums = slice(part * tokens, (part + 1) * tokens)
             loop.carried[sums] = _with_integer_tile(
-                v, tile, address, part, lanes, planes, loop.carried[sums]
+                v, product, tile, address, part, lanes, planes, loop.carried[sums]
             )
     return [loop.carried[part * tokens : (part + 1) * tokens] for part in range(v.parts)]
 
@@ -258,7 +274,7 @@ def _tile_times_panel(
         def tile_sums(tokens: int, address: ir.Value, panel: Panel) -> list[Sums]:
             if isinstance(tile, DenseTile):
                 return _dense_sums(v, tile, tokens, address, panel)
-            return _integer_sums(v, tile, tokens, address, panel, fetches)
+            return _integer_sums(v, facts, tile, tokens, address, panel, fetches)
 
         def run(tokens: int, first: ir.Value) -> None:
             """Tokens ``first`` … ``first + tokens - 1`` of the panel."""
@@ -277,9 +293,6 @@ def _tile_times_panel(
                     pairs = zip(sums, up_sums, strict=True)
                     sums[:] = [_gate(v, facts.activation, gate, up) for gate, up in pairs]
             for part, sums in enumerate(results):
-                if facts.parts == 2:
-                    pairs = zip(sums[::2], sums[1::2], strict=True)
-                    sums = [builder.fadd(first_row, second) for first_row, second in pairs]
                 row = builder.udiv(first, v.integer(facts.parts))
                 out = v.add(outputs, v.times(row, output_bytes))
                 num_rows = builder.udiv(panel.num_tokens, v.integer(facts.parts))

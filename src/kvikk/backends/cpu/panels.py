@@ -11,6 +11,10 @@ has to unpack every weight again.
 The four planes of scales belong to a group of 32 inputs of one token: its scale s, then s * Σ q
 over all 32 integers q, over the first 16, over the last 16 (a format's minimum or zero point
 multiplies such a sum). An input is s * q, s = largest / 127.
+
+Where rounding to int8 costs too much an input takes two neighbouring lanes, the second for what the
+first left over, 256 times as fine: s * q + s / 256 * r. The second lane's planes are those of the
+integer 256 * q + r.
 """
 
 import numpy as np
@@ -71,6 +75,32 @@ def quantize_plain(values, num_groups, integers, scales, panel_tokens):
         planes[2 * panel_tokens] = scale * np.float32(halves[0])
         planes[3 * panel_tokens] = scale * np.float32(halves[1])
     return np.int64(0)
+
+
+@inner
+def quantize_rest(values, num_groups, integers, scales, panel_tokens):
+    """What is left of a token's values behind its integers, to the lane after it."""
+    for group in range(num_groups):
+        inputs = float32s(values + 128 * group, 32)
+        lanes = int8s(integers + 32 * panel_tokens * group, 64)
+        planes = float32s(scales + 16 * panel_tokens * group, 4 * panel_tokens)
+        scale = planes[0]
+        inverse = np.float32(256) / scale if scale > np.float32(1e-35) else np.float32(0)
+        first, last = np.int32(0), np.int32(0)
+        for i in range(32):
+            left = np.rint((inputs[i] - scale * np.float32(lanes[i])) * inverse)
+            integer = np.int8(min(max(left, np.float32(-127)), np.float32(127)))
+            lanes[32 + i] = integer
+            if i < 16:
+                first += integer
+            else:
+                last += integer
+        fine = scale * np.float32(1 / 256)
+        planes[1] = fine
+        sums = (first + last, first, last)
+        for plane in range(1, SCALE_PLANES):
+            place = plane * panel_tokens
+            planes[place + 1] = planes[place] + fine * np.float32(sums[plane - 1])
 
 
 def sum_of_squares_plain(values, num_sixteens, result):

@@ -4,13 +4,12 @@ import numpy as np
 
 from kvikk.backends.cpu.curves import gelu, gelu_tanh, silu
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import panel_of
+from kvikk.backends.cpu.panels import panel_of, quantize_rest
 from kvikk.backends.cpu.raw import (
     copy_words,
     float32s,
     float_of_bits,
     float_of_half,
-    int8s,
     int32s,
     uint8s,
     uint16s,
@@ -83,34 +82,21 @@ def sum_rows(source, other, width, out):
 def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, dense):
     """One token's row to where a phase's products read their inputs.
 
-    ``width`` is a multiple of 32. See ``panels`` for how the integers lie. In a phase of two parts,
-    a token is two rows: the second is what int8 left over of the first, 250 times as fine; ``row``
-    is changed. The head is such a phase: its rounding goes straight into the logits, it made a
-    third of the whole model's error, and while weights come from memory the second row costs
-    nothing.
+    ``width`` is a multiple of 32. See ``panels`` for how the integers lie. In a phase of two parts
+    a token has two lanes. The head is such a phase: its rounding goes straight into the logits, it
+    made a third of the whole model's error, and while weights come from memory the second lane
+    costs nothing.
     """
-    for part in range(phase.parts if phase.integers != 0 else 0):
-        place, num_places = token * phase.parts + part, num_tokens * phase.parts
-        first, size = panel_of(place, num_places)
-        groups, lane = width // 32, place - first
-        lane_integers = integers + first * width + lane * 32
-        lane_scales = scales + first * groups * 16 + lane * 4
+    if phase.integers != 0:
+        place, groups = token * phase.parts, width // 32
+        first, size = panel_of(place, num_tokens * phase.parts)
+        lane_integers = integers + first * width + (place - first) * 32
+        lane_scales = scales + first * groups * 16 + (place - first) * 4
         _quantize(model.quantize, (row, groups, lane_integers, lane_scales, size))
-        if part + 1 < phase.parts:
-            _subtract_integers(row, groups, lane_integers, lane_scales, size)
+        if phase.parts == 2:
+            quantize_rest(row, groups, lane_integers, lane_scales, size)
     if phase.dense != 0:
         copy_words(row, dense + token * width * 4, width)
-
-
-@inner
-def _subtract_integers(row, groups, integers, scales, panel_tokens):
-    """Take from a row what its integers stand for."""
-    for group in range(groups):
-        values = float32s(row + 128 * group, 32)
-        lane = int8s(integers + 32 * panel_tokens * group, 32)
-        scale = float32s(scales + 16 * panel_tokens * group, 1)[0]
-        for i in range(32):
-            values[i] -= scale * np.float32(lane[i])
 
 
 @inner
