@@ -67,6 +67,7 @@ class _Loaded:
     starts: NDArray[np.int64]
     deltas: Table
     region: Region
+    changes_all_bare: bool  # the gate or the up of every layer, each of which can be had bare
 
 
 class AdapterTables:
@@ -135,7 +136,12 @@ class AdapterTables:
         deltas["b"] = [region.address(offset) for offset in offsets[1::2]]
         table = np.zeros(1, ADAPTER)
         table["starts"], table["deltas"] = starts.ctypes.data, deltas.ctypes.data
-        self._loaded[number] = _Loaded(table, starts, deltas, region)
+        changes_all_bare = all(
+            self._bares[layer]["row_tiles"] > 0
+            and ((layer, "gate") in adapter.deltas or (layer, "up") in adapter.deltas)
+            for layer in range(self._num_layers)
+        )
+        self._loaded[number] = _Loaded(table, starts, deltas, region, changes_all_bare)
         self._addresses.resize(max(len(self._addresses), number + 1), refcheck=False)
         self._addresses[number] = table.ctypes.data
 
@@ -153,6 +159,10 @@ class AdapterTables:
         self._by_token[:tokens] = self._addresses[batch.adapters[batch.sequence_rows]]
         self._counters[:] = 0
         self._tables.model[0]["adapters"] = self._by_token.ctypes.data
+        self._tables.model[0]["only_bare"] = all(
+            number in self._loaded and self._loaded[number].changes_all_bare
+            for number in set(batch.adapters.tolist())
+        )
 
     def _results(self, layer: int, role: Role) -> _Results:
         """Where the results of the matrix of this role go."""

@@ -6,7 +6,8 @@ depend on who else is in the step.
 
 A product that applies gate and activation itself has nothing that could be added to. Its tiles are
 those of gate and up in turn, so the plain product of the same weights gives both, bare; what it
-gives is used for the rows whose adapter changes gate or up, and the others keep what they had.
+gives is used for the rows whose adapter changes gate or up, and the others keep what they had. A
+step in which all rows have such adapters does without the first product.
 
     weights    [ gate 0 ][ up 0 ][ gate 1 ][ up 1 ] …        tiles of 16 rows
     bare       [ gate 0 … 15 | up 0 … 15 | gate 16 … ]       a row of the step

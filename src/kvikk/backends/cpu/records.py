@@ -81,7 +81,7 @@ BARE = _record(
 # whose last hidden states are wanted, for logits or for themselves; where any is for itself,
 # ``hidden_states`` is where those go, and two lists of places say for each wanted row which of them
 # it is, and which of the rows with logits; -1 for none. ``adapters`` has an adapter's address a
-# token, where any token has one.
+# token, where any token has one; ``only_bare``: all of them change every layer's gate or up.
 MODEL = _record(
     "num_layers num_groups num_rotations"
     " hidden_size hidden_width projection_width"
@@ -97,7 +97,7 @@ MODEL = _record(
     " meeting counters num_counters"
     " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
     " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line
-    " adapters num_logits logits_places hidden_states hidden_places",  # * and this
+    " adapters only_bare num_logits logits_places hidden_states hidden_places",  # * and this
     "epsilon embedding_scale logit_cap",
 )
 

@@ -325,9 +325,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             if num_rows == 0:
                 return
         num_inputs = num_rows * phase.parts
-        _run_products(
-            model, layers, groups, phase, jobs, integers, scales, dense, num_inputs, fetches
-        )
+        if model.only_bare == 0 or kind != GATE_UP:
+            _run_products(
+                model, layers, groups, phase, jobs, integers, scales, dense, num_inputs, fetches
+            )
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
         if model.adapters != 0:
