@@ -167,6 +167,7 @@ def test_what_has_not_finished_in_time_is_told_and_stopped_upstream(signals: int
         running, waiting, status = asyncio.run(run())
         assert status == 0
         assert events(running)[-1]["error"]["message"] == "the router is going away"
+        assert events(running)[-1]["error"]["code"] == "draining"
         assert running.endswith("\r\n0\r\n\r\n")
         assert waiting.startswith("HTTP/1.1 503 ")
         body = json.loads(waiting.partition("\r\n\r\n")[2])

@@ -103,7 +103,8 @@ class Passing:
         response = self.response
         if not (response.is_stream and at_boundary and self._tail.endswith(_EVENT_ENDS)):
             return False
-        event = error_event(status, why, "replica_failed", path)
+        code = "draining" if status == 503 else "replica_failed"
+        event = error_event(status, why, code, path)
         has_chunks = response.is_chunked and not self._is_joined
         if has_chunks:
             event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
