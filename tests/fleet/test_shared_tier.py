@@ -135,8 +135,8 @@ def test_a_prefix_from_another_node_is_bit_for_bit_what_computing_it_gives(nodes
 def test_a_server_that_hangs_or_dies_leaves_every_answer_right_and_booked_as_computed(
     nodes: Nodes, tiny_model: Path, tmp_path: Path
 ) -> None:
-    truth = [ask(nodes.first, prompt(seed, 4)) for seed in range(200, 230)]
-    nodes.first.wait_for(lambda: nodes.server.client.dbsize() >= 4 * 30)
+    truth = [ask(nodes.first, prompt(seed, 4)) for seed in range(200, 202)]
+    nodes.first.wait_for(lambda: nodes.server.client.dbsize() >= 4 * 2)
     with shared(tmp_path) as (server, url), engine(tiny_model, url) as alone:
         for name, block in everything(nodes.server.client).items():
             server.client.set(name, block or b"")
@@ -147,21 +147,22 @@ def test_a_server_that_hangs_or_dies_leaves_every_answer_right_and_booked_as_com
         assert tier(alone)["trouble"] is not None
         server.resume()
 
-        # It comes back by itself, and what is there is found again.
-        for seed in range(201, 229):
-            back = ask(alone, prompt(seed, 4))
-            assert back.choice == truth[seed - 200].choice
-            if back.tokens("hit.remote"):
+        # It comes back by itself: what is computed goes there again. (For a minute nothing is
+        # fetched: a server that took two seconds to answer is slower than computing this little.)
+        before = server.client.dbsize()
+        for seed in range(400, 500):
+            ask(alone, prompt(seed, 4))
+            if server.client.dbsize() > before:
                 break
-            time.sleep(0.5)
-        assert back.tokens("hit.remote") == 4 * BLOCK
-        assert tier(alone)["trouble"] is None
+            time.sleep(0.2)
+        assert server.client.dbsize() > before
+        alone.wait_for(lambda: tier(alone)["trouble"] is None)
 
         server.kill()
-        dead = ask(alone, prompt(229, 4))
+        dead = ask(alone, prompt(201, 4))
         assert dead.causes == {"new", "tail"}
-        assert dead.choice == truth[29].choice
-        again = ask(alone, prompt(229, 4))
+        assert dead.choice == truth[1].choice
+        again = ask(alone, prompt(201, 4))
         assert (again.causes, again.choice) == ({"hit.device", "tail"}, dead.choice)
 
 
@@ -214,9 +215,12 @@ def test_what_is_slower_to_fetch_than_to_compute_is_computed(
         ask(far, prompt(399, 20))  # how fast it computes is known from now on
         # The first fetch, if latency alone allows it, says what the wire gives.
         first, *others = (ask(far, prompt(seed, 20)) for seed in range(300, 303))
-        assert first.causes <= {"hit.remote", "evicted", "tail"}
+        # After that it is asked and passed over ("evicted", with the tier's name), or where even
+        # the asking takes longer than computing, not asked.
+        assert first.causes <= {"hit.remote", "evicted", "new", "tail"}
         for other in others:
-            assert other.tokens("evicted") == 20 * BLOCK
-            assert other.spans[0]["detail"]["tier"] == "redis"
+            assert other.causes <= {"evicted", "new", "tail"}
+            for span in other.spans:
+                assert span["cause"] != "evicted" or span["detail"]["tier"] == "redis"
         assert [one.choice for one in (first, *others)] == [one.choice for one in answers]
     wire.close()

@@ -26,8 +26,8 @@ class Average:
         self._fed_s = 0.0
 
     def feed(self, value: float) -> None:
-        """One more measurement."""
-        old = self._value
+        """One more measurement; the first after a long while counts alone."""
+        old = self.value
         self._value = value if old is None else old + _WEIGHT * (value - old)
         self._fed_s = self._clock()
 
