@@ -2,20 +2,20 @@
 
 Asked for a prompt, it says how far each replica holds it. Every ``stride``-th block's masks are
 ANDed from the root on: a replica's bit that is gone stays gone, and its hit ends within the stride
-before. Only there are the blocks between looked at, one by one. Stride 4, eleven blocks:
+before, where it is searched for by halves. Stride 4, eleven blocks:
 
     block            0  1  2  3   4  5  6  7   8  9  10
     looked at                abc            b
     ANDed so far             abc            b
-    walked                        ac ac a           b  b b        a: 7 blocks, b: 11, c: 6
+    searched                      c  a  .         b  b        a: 6 blocks, b: 11, c: 5
 
 The loops run at C speed over pieces of the prompt, and stop when nobody is left. A stride is sound
 since an engine never evicts a block before those behind it: who has the last has all.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import accumulate, repeat
-from operator import and_
+from itertools import accumulate, compress, count, repeat
+from operator import and_, ne
 
 Key = Hashable
 
@@ -29,7 +29,7 @@ class PrefixIndex:
     ``stride`` is 1 where replicas may lose blocks from the middle of a chain.
     """
 
-    def __init__(self, stride: int = 8) -> None:
+    def __init__(self, stride: int = 16) -> None:
         self._stride = stride
         self._masks: dict[Key, int] = {}
 
@@ -58,13 +58,13 @@ class PrefixIndex:
                 return hits
             piece = looked_at[start : start + _PIECE]
             masks = list(accumulate(map(get, piece, repeat(0)), and_, initial=left))
-            place, left = 0, masks[-1]
-            while masks[place] != left:
-                held = masks[place]
-                place = _first_below(masks, held, place)
-                first_block = (start + place - 1) * stride
-                self._walk(keys, first_block, held & ~masks[place], hits)
-        self._walk(keys, len(looked_at) * stride, left, hits)
+            if masks[-1] != left:
+                for place in compress(count(), map(ne, masks, masks[1:])):
+                    low = (start + place) * stride
+                    gone = masks[place] ^ masks[place + 1]
+                    self._search(keys, low, low + stride - 1, gone, hits)
+                left = masks[-1]
+        self._search(keys, len(looked_at) * stride, len(keys), left, hits)
         return hits
 
     def add(self, slot: int, keys: Iterable[Key]) -> None:
@@ -84,32 +84,19 @@ class PrefixIndex:
                 else:
                     masks[key] = mask ^ bit
 
-    def _walk(self, keys: Sequence[Key], block: int, mask: int, hits: list[int]) -> None:
-        """Note where within the stride from ``block`` on each bit of ``mask`` goes, or its end."""
-        for key in keys[block : block + self._stride]:
-            if not mask:
-                return
-            held = mask & self._masks.get(key, 0)
-            _mark(mask ^ held, block, hits)
-            mask = held
-            block += 1
-        _mark(mask, block, hits)
-
-
-def _first_below(masks: list[int], mask: int, low: int) -> int:
-    """The first place behind ``low`` below ``mask``: masks only lose bits, so they fall."""
-    high = len(masks) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if masks[middle] < mask:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _mark(mask: int, blocks: int, hits: list[int]) -> None:
-    while mask:
-        bit = mask & -mask
-        hits[bit.bit_length() - 1] = blocks
-        mask ^= bit
+    def _search(self, keys: Sequence[Key], low: int, high: int, mask: int, hits: list[int]) -> None:
+        """Note how many blocks each of ``mask`` holds: ``low`` at least, ``high`` at most."""
+        get = self._masks.get
+        while low < high:
+            middle = (low + high) // 2
+            held = mask & get(keys[middle], 0)
+            if held == mask:
+                low = middle + 1
+            else:
+                if held:
+                    self._search(keys, middle + 1, high, held, hits)
+                mask, high = mask ^ held, middle
+        while mask:
+            bit = mask & -mask
+            hits[bit.bit_length() - 1] = low
+            mask ^= bit

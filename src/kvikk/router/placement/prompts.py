@@ -20,8 +20,8 @@ from kvikk.text.tokenizer import Tokenizer
 from kvikk.wire.kv_events import published_salt
 from kvikk.wire.segments_any import Api
 
-# What a chunk costs is mostly the same at any length; what is expected of a replica is up to so much
-# less than it will reuse, since its own blocks are shorter.
+# A chunk costs about the same at any length; a replica, whose blocks are shorter, reuses up to so
+# much more than was expected.
 CHUNK_BYTES = 512
 # A guess until usage has said how many tokens a model makes of a text.
 BYTES_PER_TOKEN = 4.0
