@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import results
+from router_table import router_table
 from tables import (
     conversation_table,
     footprint_tables,
@@ -28,6 +29,7 @@ PAGES: Mapping[str, Tables] = {
         "footprint": footprint_tables,
     },
     "tiers.md": {"tiers": tier_table},
+    "router.md": {"router": router_table},
 }
 
 
