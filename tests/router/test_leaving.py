@@ -24,6 +24,7 @@ class Door:
         self.id = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.url = f"http://{self.id}"
         self.is_open = threading.Event()
+        self._rests = threading.Event()
         self.asked: list[bytes] = []
         self._in_line: list[socket.socket] = []
         self.is_open.set()
@@ -32,7 +33,9 @@ class Door:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                self.is_open.wait()
+                if not self.is_open.is_set():
+                    self._rests.set()
+                    self.is_open.wait()
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
@@ -53,6 +56,8 @@ class Door:
     def shut(self) -> None:
         """Fill the line before the door, so that whoever comes now gets no answer at all."""
         self.is_open.clear()
+        with socket.create_connection(self._listener.getsockname()):
+            assert self._rests.wait(10)  # it let one more in
         while True:
             waiting = socket.socket()
             self._in_line.append(waiting)
