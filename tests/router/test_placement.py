@@ -9,6 +9,7 @@ from kvikk.errors import RequestError
 from kvikk.router.placement.aware import AwarePlacement
 from kvikk.router.placement.books import CAUSES, Answer, FleetBooks
 from kvikk.router.placement.capacity import _of_kvikk, _of_vllm
+from kvikk.router.placement.content import read_content
 from kvikk.router.placement.options import EventSource, PlacementOptions, parse_event_source
 from kvikk.router.placement.prompts import TextSide, read_prompt, server_salt, told_root
 from kvikk.router.proxy.placement import Asked, Outcome, Reported
@@ -17,6 +18,7 @@ from kvikk.router.replay.reading import read_trace
 from kvikk.text.chat import load_chat_template
 from kvikk.text.tokenizer import load_tokenizer
 from kvikk.wire.kv_events import KvBatch, KvCleared, KvStored, published_salt
+from kvikk.wire.segments_chat import chat_segments
 
 LONG = "A policy for everybody who reads this carefully. " * 40
 
@@ -455,6 +457,16 @@ def test_a_message_has_the_same_keys_as_a_text_and_as_parts_and_beside_any_other
     assert plain == listed
     assert list(longer.learned.keys[: len(plain.learned.keys)]) == list(plain.learned.keys)
     assert longer.prefix == plain.prefix != b""
+
+
+def test_content_is_what_the_walker_says_for_any_message() -> None:
+    """A message of two members takes a shorter way; the third member sends it the long one."""
+    for role in ("system", "developer", "user", "assistant", "tool", "function", "x", ""):
+        for content in ("", "text", "ünï", None, 5, [], ["a"], [{"type": "text", "text": "a"}]):
+            messages = [{"role": role, "content": content}, {"role": "user", "content": "end"}]
+            pieces = chat_segments({"messages": messages})
+            text = "".join(f"{one.role}\0{one.kind}\0{one.text}\0" for one in pieces)
+            assert read_content("chat_completions", {"messages": messages}).data == text.encode()
 
 
 def test_a_beginning_is_all_up_to_the_first_question_to_the_byte() -> None:

@@ -36,6 +36,8 @@ def decide(
         replica, reason = policy.choose(request, eligible)
     hits = request.hit_tokens
     hit = hits[replica.slot]
+    if hit == max(hits):
+        return Decision(replica, policy.name, reason, hit)
     best = max(replicas, key=lambda one: hits[one.slot])
     lost = hits[best.slot] - hit
     if lost <= 0:

@@ -204,7 +204,7 @@ class AwarePlacement:
         """For each slot, what that replica is believed to hold of the prompt."""
         block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
         most = prompt_tokens - 1  # the last token always runs
-        hits = [min(round(blocks * block_tokens), most) for blocks in learned]
+        hits = [blocks and min(round(blocks * block_tokens), most) for blocks in learned]
         for view in prompt.told:
             reach = most // view.block_tokens * view.block_tokens
             told = self.index.hit_blocks(view.keys, self._num_slots)

@@ -10,6 +10,8 @@ from kvikk.wire.segments import Segment
 from kvikk.wire.segments_any import Api, segments
 from kvikk.wire.segments_chat import chat_segments
 
+_RESULTS = ("tool", "function")  # roles whose messages are a piece as a whole
+
 
 class Content(NamedTuple):
     """The bytes; ``beginning_bytes`` of them lead up to the end of the user's first message.
@@ -41,13 +43,14 @@ def _write_chat(writer: "_Writer", body: Mapping[str, Any]) -> None:
         writer.add_all(chat_segments(tools))
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        match message:
-            case {"role": str(role), "content": str(text)} if len(message) == 2 and role != "tool":
+        if isinstance(message, dict) and len(message) == 2:
+            role, text = message.get("role"), message.get("content")
+            if isinstance(role, str) and isinstance(text, str) and role not in _RESULTS:
                 if text:
                     writer.add(role, "text", text)
                     writer.end_message(role)
-            case _:
-                writer.add_all(chat_segments({"messages": [message]}))
+                continue
+        writer.add_all(chat_segments({"messages": [message]}))
 
 
 class _Writer:

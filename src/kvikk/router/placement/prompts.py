@@ -95,7 +95,7 @@ def read_prompt(
     body = asked.json
     if body is None:
         return EMPTY
-    api = next((api for ending, api in _APIS.items() if asked.path.endswith(ending)), None)
+    api = _api(asked.path)
     salt = body.get("cache_salt")
     own_salt = salt if isinstance(salt, str) else ""
     scope = _root("content", asked.model, asked.salt, own_salt, 1)
@@ -122,6 +122,11 @@ def read_prompt(
     begins = _beginning(scope, content, content_keys(scope, beginning, CHUNK_BYTES))
     prefix = begins or _family(learned.keys, size)
     return Prompt(learned, told, len(tokens), named or begins, name, prefix, key)
+
+
+@lru_cache(maxsize=64)
+def _api(path: str) -> Api | None:
+    return next((api for ending, api in _APIS.items() if path.endswith(ending)), None)
 
 
 def told_root(block_size: int, adapter: str, salt: str) -> bytes:
@@ -156,6 +161,8 @@ def _session(scope: bytes, asked: Asked, body: Mapping[str, Any]) -> tuple[str, 
     A word is a key too, but for a user's name: that says who asks, not what belongs together.
     """
     header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
+    if not header and "prompt_cache_key" not in body and "metadata" not in body:
+        return "", b"", b""
     words = ((body.get("prompt_cache_key"), True), (header, True), (_metadata_user(body), False))
     for given, is_key in words:
         if isinstance(given, str) and given:
