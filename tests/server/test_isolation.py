@@ -1,6 +1,7 @@
 """What one tenant can read does not change with what another one sends."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,6 @@ from kvikk.server.options import ServerOptions
 from tests.server.live import LiveServer, start
 
 ADA, BOB, OPERATOR = "key-of-ada", "key-of-bob", "key-of-the-operator"
-ENGINE = EngineOptions(threads=1, kv_memory_bytes=256 << 20, block_size=16, max_context_tokens=1024)
 RULES = "These are the rules of the house, which everybody knows and which never change. " * 4
 PATHS = (
     "/v1/kvikk/requests",
@@ -28,7 +28,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def ask(live: LiveServer, key: str, prompt: str, **fields: object) -> httpx.Response:
-    body = {"model": "smollm2", "prompt": prompt, "max_tokens": 2, "temperature": 0, **fields}
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "temperature": 0, **fields}
     return live.post("/v1/completions", body, headers=bearer(key))
 
 
@@ -75,9 +75,10 @@ def all_that_ada_can_read(live: LiveServer, with_bob: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def readings() -> tuple[list[Any], list[Any], dict, dict]:
+def readings(tiny_model: Path) -> tuple[list[Any], list[Any], dict, dict]:
     """What Ada reads alone and beside Bob; then Bob's newest request and the operator's totals."""
-    options = ServerOptions(ENGINE, port=0, api_keys=(ADA, BOB), operator_key=OPERATOR)
+    engine = EngineOptions(str(tiny_model), "reference", kv_memory_bytes=64 << 20, block_size=16)
+    options = ServerOptions(engine, port=0, api_keys=(ADA, BOB), operator_key=OPERATOR)
     with start(options) as live:
         alone = all_that_ada_can_read(live, with_bob=False)
     with start(options) as live:

@@ -99,25 +99,37 @@ def test_totals_of_real_sessions_in_a_small_pool_agree_with_an_offline_recount(t
     assert what_if[0.5] < what_if[1] < what_if[4]
 
 
-def test_a_clock_in_front_turns_hits_into_moved_and_the_advice_brings_them_back() -> None:
+def test_a_clock_in_front_turns_hits_into_moved_and_the_advice_brings_them_back(
+    tiny_model: Path,
+) -> None:
+    """Each replay is a tenant's, who is told of its own requests as if there were no other."""
+
     def clock(number: int) -> str:  # 9:59:58 grows by a character soon
         seconds = 9 * 3600 + 59 * 60 + 46 + 3 * number
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
-    def replay(prompts: list[str]) -> tuple[dict[str, int], dict]:
-        with start(ServerOptions(engine, port=0)) as live:
-            responses = [complete(live.http, prompt) for prompt in prompts]
-            totals = live.get("/v1/kvikk/ledger").json()["by_cause"]
+    def replay(url: str, key: str, prompts: list[str]) -> tuple[dict[str, int], dict]:
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
+            responses = [complete(http, prompt, model="tiny") for prompt in prompts]
+            totals = http.get("/v1/kvikk/ledger").json()["by_cause"]
             last = responses[-1].json()["id"]
-            return totals, live.get(f"/v1/kvikk/requests/{last}").json()
+            return totals, http.get(f"/v1/kvikk/requests/{last}").json()
 
     engine = EngineOptions(
-        threads=1, kv_memory_bytes=256 << 20, block_size=16, max_context_tokens=2048
+        str(tiny_model), "reference", kv_memory_bytes=256 << 20, block_size=16, threads=1
     )
     texts = sessions()
-    plain, _ = replay(texts)
-    in_front, story = replay([f"Now: {clock(i)}\n{text}" for i, text in enumerate(texts)])
-    behind, _ = replay([f"{text}\nNow: {clock(i)}" for i, text in enumerate(texts)])
+    keys = ("plain", "in-front", "behind")
+    with start(ServerOptions(engine, port=0, api_keys=keys)) as live:
+        plain, _ = replay(live.url, keys[0], texts)
+        clocks = [f"Now: {clock(number)}" for number in range(len(texts))]
+        in_front, story = replay(
+            live.url, keys[1], [f"{now}\n{text}" for now, text in zip(clocks, texts, strict=True)]
+        )
+        behind, _ = replay(
+            live.url, keys[2], [f"{text}\n{now}" for now, text in zip(clocks, texts, strict=True)]
+        )
     assert in_front.get("hit.device", 0) < 0.05 * plain["hit.device"]
     assert in_front["moved"] > 0.9 * plain["hit.device"]
     assert behind["hit.device"] > 0.95 * plain["hit.device"]
@@ -220,10 +232,11 @@ def test_a_bad_wish_for_the_ledger_is_refused(value, server: LiveServer) -> None
     assert response.json()["error"]["message"].startswith("kvikk")
 
 
-def test_a_log_without_text_has_none(tmp_path) -> None:
+def test_a_log_without_text_has_none(tmp_path: Path, tiny_model: Path) -> None:
     file = tmp_path / "ledger.jsonl"
-    with start(ServerOptions(SMALL, port=0, ledger_log=file)) as live:
-        complete(live.http, "Between us: the password is swordfish.")
+    engine = EngineOptions(str(tiny_model), "reference", kv_memory_bytes=8 << 20)
+    with start(ServerOptions(engine, port=0, ledger_log=file)) as live:
+        complete(live.http, "Between us: the password is swordfish.", model="tiny")
     (line,) = file.read_text().splitlines()
     assert set(json.loads(line)) == {
         *("id", "model", "tenant", "key", "route", "at", "prompt_tokens", "cached_tokens"),
