@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -19,6 +18,7 @@ from kvikk.errors import BusyError
 from kvikk.fleet.attempts import HttpRequest
 from kvikk.fleet.exchange import Exchange
 from kvikk.fleet.ledger.books import FleetLedger
+from kvikk.fleet.ledger.figures import exposition, ledger_json
 from kvikk.fleet.members import Members, find_members
 from kvikk.fleet.options import FleetOptions
 from kvikk.router.proxy.messages import RefusalError, error_json
@@ -184,7 +184,7 @@ class Ingress:
 
     async def _metrics(self) -> str:
         members = self.members
-        return await members.ask(members.placement.metrics)
+        return f"{await members.ask(members.placement.metrics)}\n{exposition(self.ledger)}"
 
     async def _fleet(self) -> dict[str, Any]:
         """The router's figures; beside each replica its own, and the fleet's ledger."""
@@ -202,13 +202,12 @@ class Ingress:
                 replica["engine"] = own.get(replica["id"])
             return shown
 
-        totals = self.ledger.totals()
         return {
             "name": self.options.name,
             "node": self._node,
             "model": self.options.server.engine.model,
             **await members.ask(read),
-            "ledger": {**asdict(totals), "by_replica": self.ledger.by_replica()},
+            "ledger": ledger_json(self.ledger),
         }
 
     def _wanted(self, path: str, body: Mapping[str, Any] | None) -> str:

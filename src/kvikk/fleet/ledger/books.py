@@ -11,9 +11,8 @@ tell what is missing. Nothing here sends, waits or looks at a clock.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import islice
 from secrets import token_hex
 
 from kvikk.fleet.ledger.records import (
@@ -22,7 +21,6 @@ from kvikk.fleet.ledger.records import (
     Batch,
     Elsewhere,
     FleetTotals,
-    Joined,
     Receipt,
     Settled,
     scattered,
@@ -34,14 +32,12 @@ _MOST_BEYOND = 1024
 _MOST_OWED = 1 << 16
 _MOST_LOST = 1 << 16
 _MOST_REPLICAS = 256
-_KEPT_REQUESTS = 4096
 _OWED_PER_ASK = 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
     id: str
-    request: str
     replica: str
     prompt_tokens: int
     elsewhere: Elsewhere | None
@@ -91,7 +87,6 @@ class FleetLedger:
         self._owed: OrderedDict[str, _Attempt] = OrderedDict()
         self._lost: OrderedDict[str, _Attempt] = OrderedDict()
         self._received: OrderedDict[str, _Received] = OrderedDict()
-        self._kept: OrderedDict[str, Joined] = OrderedDict()
         self._attempts: Counter[bool] = Counter()
         self._tokens: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
         self._by_replica: OrderedDict[str, Counter[str]] = OrderedDict()
@@ -109,7 +104,6 @@ class FleetLedger:
         attempt: str,
         replica: str,
         prompt_tokens: int,
-        request: str = "",
         elsewhere: Elsewhere | None = None,
     ) -> None:
         """An attempt is about to be sent to ``replica``, once; it must be ended, in ``finally``.
@@ -118,7 +112,7 @@ class FleetLedger:
         """
         assert prompt_tokens > 0, "a prompt has at least one token"
         assert attempt not in self._running, f"{attempt} is open already"
-        self._running[attempt] = _Attempt(attempt, request, replica, prompt_tokens, elsewhere)
+        self._running[attempt] = _Attempt(attempt, replica, prompt_tokens, elsewhere)
 
     def ended(self, attempt: str, *, superseded: bool = False) -> None:
         """The ingress has done with an attempt, well or not; its replica still owes the record.
@@ -140,10 +134,10 @@ class FleetLedger:
         one.superseded = superseded
         self._book(one, Settled.whole(attempt, one.prompt_tokens, cause))
 
-    def turn_away(self, prompt_tokens: int, cause: str, request: str = "") -> None:
+    def turn_away(self, prompt_tokens: int, cause: str) -> None:
         """A request ends without a last attempt of its own: nobody could be asked."""
         attempt = self.mint()
-        self.open(attempt, "", prompt_tokens, request)
+        self.open(attempt, "", prompt_tokens)
         self.not_sent(attempt, cause)
 
     # What replicas tell.
@@ -210,14 +204,6 @@ class FleetLedger:
         """Attempts that have ended here and that no replica has told of yet."""
         return len(self._owed)
 
-    def attempts(self, request: str) -> list[Joined]:
-        """The attempts of a request that are known still, first to last, as far as booked."""
-        return [one for one in self._kept.values() if one.request == request]
-
-    def latest(self, count: int) -> Iterator[Joined]:
-        """The attempts that were booked last, newest first."""
-        return islice(reversed(self._kept.values()), count)
-
     def _settle(self, record: Settled) -> None:
         name = record.attempt
         one = self._running.get(name) or self._owed.get(name) or self._lost.get(name)
@@ -243,20 +229,12 @@ class FleetLedger:
             self._lost.popitem(last=False)
 
     def _book(self, one: _Attempt, record: Settled) -> None:
-        spans = scattered(record.spans, one.elsewhere)
-        joined = Joined(
-            one.id, one.request, one.replica, record.prompt_tokens, spans, one.superseded
-        )
         self._corrected_tokens += record.prompt_tokens - one.prompt_tokens
         self._attempts[one.superseded] += 1
         by_cause: Counter[str] = Counter()
-        for span in spans:
+        for span in scattered(record.spans, one.elsewhere):
             by_cause[span.cause] += span.num_tokens
         self._add(one, by_cause)
-        self._kept.pop(one.id, None)
-        self._kept[one.id] = joined
-        if len(self._kept) > _KEPT_REQUESTS:
-            self._kept.popitem(last=False)
 
     def _add(self, one: _Attempt, by_cause: dict[str, int]) -> None:
         self._tokens[one.superseded].update(by_cause)

@@ -114,21 +114,6 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """One attempt with all that is known of it. ``superseded``: another one answered its request.
-
-    Its spans are the operator's: they may tell of other tenants' requests.
-    """
-
-    attempt: str
-    request: str
-    replica: str
-    prompt_tokens: int
-    spans: tuple[LedgerSpan, ...]
-    superseded: bool
-
-
-@dataclass(frozen=True, slots=True)
 class FleetTotals:
     """Prompt tokens of requests by cause; beside them those of attempts that were made in vain.
 
@@ -159,21 +144,6 @@ class FleetTotals:
     def rates(self) -> Rates:
         """Shares of the tokens that an engine has accounted for."""
         return rates({Cause(c): n for c, n in self.by_cause.items() if c not in FLEET_CAUSES})
-
-    def __add__(self, other: "FleetTotals") -> "FleetTotals":
-        """Those of two ingresses together."""
-        return FleetTotals(
-            self.requests + other.requests,
-            summed(self.by_cause, other.by_cause),
-            self.superseded_attempts + other.superseded_attempts,
-            summed(self.superseded_by_cause, other.superseded_by_cause),
-            self.open_attempts + other.open_attempts,
-            self.open_tokens + other.open_tokens,
-            self.late + other.late,
-            self.repeated + other.repeated,
-            self.corrected_tokens + other.corrected_tokens,
-            self.gaps + other.gaps,
-        )
 
 
 def summed(*parts: Mapping[str, int]) -> dict[str, int]:
