@@ -15,6 +15,7 @@ from kvikk.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, Even
 from kvikk.cache.keys import KeyChain, root_key
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec
+from kvikk.engine.requests import Generation, Request
 from kvikk.router.holdings.drift import Drift
 from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.holdings.learned import Learned, Promised
@@ -30,7 +31,10 @@ from kvikk.wire.kv_events import (
     KvStored,
     encode_batch,
     encode_sequence,
+    published_salt,
 )
+from tests.engine.driver import make_engine, run
+from tests.engine.exact_backend import an_adapter
 from tests.router.live import free_port
 
 SIZE = 4
@@ -268,6 +272,37 @@ def test_a_listener_that_comes_late_hears_all_from_the_start() -> None:
             await until(lambda: len(index) == 0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(listen())
+
+
+def test_what_an_engine_holds_with_an_adapter_is_told_apart() -> None:
+    engine, _ = make_engine()
+    engine.adapters.load("red", an_adapter("red"))
+    prompt = list(range(1, 14))
+
+    async def listen() -> None:
+        mirror, index = told()
+        published = KvEventPublisher(*[f"tcp://127.0.0.1:{free_port()}" for _ in range(2)])
+        assert engine.books is not None
+        published.follow(engine.books)
+        heard = Subscription(
+            published.endpoint,
+            published.replay_endpoint,
+            hear=mirror.hear,
+            forget=mirror.clear,
+        )
+        task = asyncio.create_task(heard.run())
+        for number, (adapter, salt) in enumerate((("red", b""), ("", b""), ("red", b"salt"))):
+            generation = Generation(max_tokens=1)
+            run(engine, [Request(str(number), prompt, generation, salt, adapter=adapter)])
+            await until(lambda stop=3 * number + 3: len(index) == stop)
+            told_salt = published_salt(salt) if salt else ""
+            assert index.hit_blocks(keys(prompt, adapter, told_salt), 1) == [3]
+        assert mirror.adapters == {"red"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        published.close()
 
     asyncio.run(listen())
 

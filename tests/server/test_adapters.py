@@ -6,9 +6,10 @@ import openai
 import pytest
 
 from kvikk.backends.reference.backend import ReferenceBackend
+from kvikk.engine.llm import LLM
 from kvikk.engine.loading import load_engine
 from kvikk.engine.options import EngineOptions
-from kvikk.errors import ModelError
+from kvikk.errors import ModelError, RequestError
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from kvikk.server.app import create_app
@@ -174,6 +175,18 @@ def test_only_the_operator_changes_adapters(server, folders):
         response = server.http.post(f"/v1/{path}_lora_adapter", json=body, headers=tenant)
         assert response.status_code == 403
     assert "x" not in [card.id for card in server.client(OPERATOR).models.list()]
+
+
+def test_a_program_names_an_adapter_as_well(tiny_model, decoder, folders):
+    adapters = (("r", str(folders["r"])),)
+    llm = LLM(str(tiny_model), backend="reference", kv_memory_bytes=8 << 20, adapters=adapters)
+    for adapter, expected in (("r", merged(decoder, folders["r"])), ("", decoder)):
+        driver = Driver(ReferenceBackend(), expected, capacity_tokens=256)
+        (answer,), _ = driver.greedy([PROMPT], 4)
+        (got,) = llm.generate([PROMPT], max_tokens=4, ignore_eos=True, adapter=adapter)
+        assert list(got.token_ids) == answer
+    with pytest.raises(RequestError, match="no adapter 'nobody'"):
+        llm.generate([PROMPT], adapter="nobody")
 
 
 def test_a_server_without_an_operators_key_has_no_such_routes(server, tiny_model, folders):
