@@ -22,8 +22,9 @@ _ENVIRONMENT = {
 
 
 @pytest.fixture(scope="session")
-def fleet() -> Iterator[LiveFleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-    with patch.dict(os.environ, _ENVIRONMENT), start(port) as live:
+    file = tmp_path_factory.mktemp("fleet") / "FLEET.yaml"
+    with patch.dict(os.environ, _ENVIRONMENT), start(port, file) as live:
         yield live

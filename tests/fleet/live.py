@@ -1,40 +1,45 @@
 """A real fleet of SmolLM2, and a client that counts what it sends."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-from kvikk.engine.options import EngineOptions
-from kvikk.fleet.options import FleetOptions, Replicas
-from kvikk.server.options import ServerOptions
-
 BLOCK_SIZE = 16
-OPTIONS = FleetOptions(
-    server=ServerOptions(
-        engine=EngineOptions(
-            model="smollm2", threads=1, kv_memory_bytes=256 << 20, block_size=BLOCK_SIZE
-        ),
-        api_keys=("key-of-a", "key-of-b"),
-        operator_key="key-of-operator",
-        drain_s=1,
-    ),
-    replicas=Replicas(
-        least=2,
-        most=3,
-        waiting_tokens=300,
-        window_s=1.0,
-        upscale_delay_s=0.0,
-        downscale_delay_s=1.0,
-        cpus=0,
-        per_node=1,
-    ),
-)
+LEAST, MOST = 2, 3
+FILE = """
+ray: {address}
+port: {port}
+proxies: head
+model: smollm2
+replicas:
+  min: {least}
+  max: {most}
+  per_node: 1
+  cpus: 0
+  waiting_tokens: 300
+  window: 1
+  upscale_delay: 0
+  downscale_delay: 1
+engine:
+  threads: 1
+  kv_memory: 256MiB
+  block_size: {block_size}
+keys:
+  tenants: [key-of-a, $KEY_OF_B]
+  operator: key-of-operator
+  tenant_requests: 8
+drain: 1
+"""
 
 
 @dataclass
@@ -135,12 +140,9 @@ class LiveFleet:
 
 
 @contextmanager
-def start(port: int) -> Iterator[LiveFleet]:
-    import ray
-    from ray import serve
+def start(port: int, file: Path) -> Iterator[LiveFleet]:
+    """Three nodes, and a fleet on them that `kvikk fleet` starts and ends."""
     from ray.cluster_utils import Cluster
-
-    from kvikk.fleet import application
 
     # CPUs are but numbers to Ray: the ingress finds one on the head alone, engines need none.
     memory = {"object_store_memory": 80 << 20}
@@ -150,14 +152,27 @@ def start(port: int) -> Iterator[LiveFleet]:
         for _ in range(2):
             cluster.add_node(wait=False, num_cpus=0, **memory)
         cluster.wait_for_nodes()
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        serve.start(proxy_location="HeadOnly", http_options={"port": port})
-        serve.run(application(OPTIONS), name=OPTIONS.name)
+        text = FILE.format(
+            address=cluster.address, port=port, least=LEAST, most=MOST, block_size=BLOCK_SIZE
+        )
+        file.write_text(text)
+        assert "listening on" in kvikk("fleet", "up", str(file), KEY_OF_B="key-of-b").stderr
         live = LiveFleet(f"http://127.0.0.1:{port}", cluster)
         live.wait_for(lambda: live.http.get("/health").status_code == 200)
-        live.wait_for(lambda: live.num_replicas() == OPTIONS.replicas.least)
+        live.wait_for(lambda: live.num_replicas() == LEAST)
         yield live
-        serve.shutdown()
+        kvikk("fleet", "down", "--address", cluster.address)
     finally:
-        ray.shutdown()
         cluster.shutdown()
+
+
+def kvikk(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One command, which succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kvikk", *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done

@@ -1,12 +1,13 @@
 """A fleet on Ray Serve: SmolLM2 on three nodes, behind one ingress."""
 
+import json
 import threading
 from itertools import count
 
 import pytest
 
 from kvikk.engine.llm import LLM
-from tests.fleet.live import BLOCK_SIZE, OPTIONS, Answer, LiveFleet
+from tests.fleet.live import BLOCK_SIZE, LEAST, MOST, Answer, LiveFleet, kvikk
 
 _numbers = count(1)
 
@@ -104,6 +105,49 @@ def test_tenants_share_nothing_and_only_the_operator_sees_the_fleet(fleet: LiveF
     assert "kvikk_router_prompt_tokens_total" in fleet.http.get("/metrics").text
 
 
+def test_status_shows_where_replicas_run_and_what_they_hold(fleet: LiveFleet) -> None:
+    shown = kvikk("fleet", "status", fleet.url, "--api-key", "key-of-operator").stdout
+    told = json.loads(
+        kvikk("fleet", "status", fleet.url, "--json", KVIKK_API_KEY="key-of-operator").stdout
+    )
+    assert len(told["replicas"]) == LEAST
+    for replica in told["replicas"]:
+        row = next(line for line in shown.splitlines() if line.startswith(replica["id"]))
+        assert replica["node"][:8] in row
+        assert f"{replica['held_blocks']:,}  events" in row
+
+
+def test_a_tenant_that_has_all_its_places_on_every_replica_is_told_to_come_again(
+    fleet: LiveFleet,
+) -> None:
+    """Eight places on each: a request that one replica refuses is sent to the other first."""
+    full = threading.Event()
+    held = threading.Semaphore(0)
+
+    def hold(answer: Answer) -> bool:
+        if len(answer.pieces) == 1:
+            held.release()
+        return not full.is_set()
+
+    threads = [
+        threading.Thread(target=fleet.stream, args=(fresh_prompt(20), 4000, hold))
+        for _ in range(8 * LEAST)
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        held.acquire()
+    refused = fleet.http.post("/v1/completions", json=fleet.body(fresh_prompt(20), 1))
+    full.set()
+    for thread in threads:
+        thread.join()
+    assert refused.status_code == 429
+    assert "Retry-After" in refused.headers
+    assert "this key has 8 requests" in refused.json()["error"]["message"]
+    ledger = fleet.wait_until_settled()
+    assert ledger["superseded_by_cause"]["refused"] > 0
+
+
 @pytest.mark.parametrize("header", [{}, {"x-request-disconnect-disabled": "?1"}])
 def test_a_client_that_leaves_stops_the_work(fleet: LiveFleet, header: dict[str, str]) -> None:
     """An answer of thousands of tokens, left after the first, whatever the proxy is asked for."""
@@ -135,16 +179,16 @@ def test_a_streams_pieces_come_while_the_engine_works_on_the_rest(fleet: LiveFle
 
 def test_replicas_come_with_waiting_prompts_and_go_without(fleet: LiveFleet) -> None:
     """A few long prompts are more than two replicas are meant to have waiting."""
-    assert fleet.num_replicas() == OPTIONS.replicas.least
+    assert fleet.num_replicas() == LEAST
     threads = [
         threading.Thread(target=fleet.complete, args=(fresh_prompt(1000), 1)) for _ in range(6)
     ]
     for thread in threads:
         thread.start()
-    fleet.wait_for(lambda: fleet.num_replicas() == OPTIONS.replicas.most)
+    fleet.wait_for(lambda: fleet.num_replicas() == MOST)
     for thread in threads:
         thread.join()
-    fleet.wait_for(lambda: fleet.num_replicas() == OPTIONS.replicas.least)
+    fleet.wait_for(lambda: fleet.num_replicas() == LEAST)
 
 
 def test_when_a_node_dies_its_streams_end_with_an_error_and_all_others_finish(

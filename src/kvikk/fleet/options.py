@@ -1,6 +1,7 @@
 """What can be chosen when a fleet is started."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kvikk.errors import ModelError
 from kvikk.router.policies import DEFAULT_POLICY, POLICIES
@@ -45,12 +46,14 @@ class FleetOptions:
 
     ``server`` is what each replica is started with, and where the ingress listens. ``ray`` is the
     address of a cluster, ``auto`` for the one this machine belongs to, ``local`` for one of its
-    own that ends with it. At most ``most_waiting`` requests wait in the ingress; one that failed
-    before its first byte is sent ``retries`` times more.
+    own that ends with it. ``proxies`` says where Serve listens: on ``every`` node that has a
+    replica, or on the ``head`` alone. At most ``most_waiting`` requests wait in the ingress; one
+    that failed before its first byte is sent ``retries`` times more.
     """
 
     name: str = "kvikk"
     ray: str = "local"
+    proxies: Literal["every", "head"] = "every"
     server: ServerOptions = field(default_factory=ServerOptions)
     replicas: Replicas = field(default_factory=Replicas)
     policy: str = DEFAULT_POLICY
@@ -62,5 +65,7 @@ class FleetOptions:
             raise ModelError(f"the fleet's name {self.name!r} has more than letters, digits, - _")
         if self.policy not in POLICIES:
             raise ModelError(f"policy {self.policy!r} is not one of {', '.join(POLICIES)}")
+        if self.proxies not in ("every", "head"):
+            raise ModelError(f"proxies is {self.proxies!r}; it must be every or head")
         if self.most_waiting < 0 or self.retries < 0:
-            raise ModelError("requests.waiting and requests.retries cannot be negative")
+            raise ModelError("waiting and retries cannot be negative")

@@ -75,6 +75,7 @@ _KEYS: _Fields = {
 _FLEET: _Fields = {
     "name": ("name", Field.text),
     "ray": ("ray", Field.text),
+    "proxies": ("proxies", Field.text),
     "policy": ("policy", lambda field: field.text().replace("-", "_")),
     "retries": ("retries", Field.integer),
     "waiting": ("most_waiting", Field.integer),

@@ -37,7 +37,7 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
     try:
         server = options.server
         serve.start(
-            proxy_location="EveryNode" if not is_local else "HeadOnly",
+            proxy_location="EveryNode" if options.proxies == "every" else "HeadOnly",
             http_options={"host": server.host, "port": server.port},
         )
         say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
