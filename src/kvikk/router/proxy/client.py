@@ -210,10 +210,6 @@ class ClientConnection(asyncio.Protocol):
 
     # What exchanges do.
 
-    def write(self, data: bytes) -> None:
-        """Send bytes of an answer."""
-        self.transport.write(data)
-
     def answer(self, request: ClientRequest, data: bytes) -> None:
         """Send a whole answer of our own."""
         self.transport.write(data)

@@ -26,13 +26,13 @@ class Passing:
     """
 
     __slots__ = (
-        "_client",
         "_exchange",
         "_head",
         "_held",
         "_is_first",
         "_is_joined",
         "_tail",
+        "_write",
         "has_moved",
         "response",
         "sent_bytes",
@@ -48,7 +48,7 @@ class Passing:
         head: bytes,
     ) -> None:
         self._exchange = exchange
-        self._client = client
+        self._write = client.transport.write
         self._head = head
         length = response.content_length
         self._held: list[bytes] | None = (
@@ -90,7 +90,7 @@ class Passing:
             if not self.sent_bytes:
                 self._exchange.is_committed()
             self.sent_bytes += len(data)
-            self._client.write(data)
+            self._write(data)
         if is_last:
             self._exchange.answered()
 
@@ -108,7 +108,7 @@ class Passing:
         has_chunks = response.is_chunked and not self._is_joined
         if has_chunks:
             event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
-        self._client.write(event)
+        self._write(event)
         return has_chunks
 
 

@@ -134,36 +134,33 @@ class ResponseReader:
             pieces.append(data)
             return pieces
         if self._chunks_alone and self.at_boundary:
-            data = self._read_chunks(data, pieces)
-            if not data:
-                return pieces
+            place, end = 0, len(data)
+            while (found := _CHUNK.match(data, place)) is not None:
+                start = found.end()
+                stop = start + int(found[1], 16)
+                if data[stop : stop + 2] != b"\r\n":
+                    break
+                if start == stop:
+                    if not self._behind or stop + 2 < end:
+                        break
+                    self._end_without_parser()
+                else:
+                    pieces.append(data[start:stop])
+                place = stop + 2
+                if place == end:
+                    return pieces
+            if place:
+                data = data[place:]
+        self._parse(data, pieces)
+        return pieces
+
+    def _parse(self, data: bytes, pieces: list[bytes]) -> None:
         if self._behind:
             head, self._behind = self._behind, b""
             self.begun = 0
             self._parser.feed_data(head)
         self._pieces = pieces
         self._parser.feed_data(data)
-        return pieces
-
-    def _read_chunks(self, data: bytes, pieces: list[bytes]) -> bytes:
-        """Take whole chunks from the front; returns what is left for the parser."""
-        place, end = 0, len(data)
-        while place < end:
-            found = _CHUNK.match(data, place)
-            if found is None:
-                break
-            start = found.end()
-            stop = start + int(found[1], 16)
-            if data[stop : stop + 2] != b"\r\n":
-                break
-            if start == stop:
-                if not self._behind or stop + 2 < end:
-                    break
-                self._end_without_parser()
-            else:
-                pieces.append(data[start:stop])
-            place = stop + 2
-        return data[place:] if place else data
 
     def _end_without_parser(self) -> None:
         self._behind = b""
