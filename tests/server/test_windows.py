@@ -4,14 +4,14 @@ from kvikk.engine.options import EngineOptions
 from kvikk.server.options import ServerOptions
 from tests.server import live
 
-RULES = "Answer from the handbook below, and from nowhere else. " * 50
-HARBOUR = "The keeper counted the ships that passed in the night. " * 45
-MOUNTAINS = "Above the village, snow falls without a sound on roofs. " * 45
+RULES = "Answer from the handbook below, and from nowhere else. " * 30
+HARBOUR = "The keeper counted the ships that passed in the night. " * 36
+MOUNTAINS = "Above the village, snow falls without a sound on roofs. " * 36
 BLOCK, WINDOW = 32, 512
 
 
 def test_a_window_that_made_room_is_named_in_ledger_and_story() -> None:
-    engine = EngineOptions("gemma3-270m", kv_memory_bytes=32 << 20, max_context_tokens=2400)
+    engine = EngineOptions("gemma3-270m", kv_memory_bytes=24 << 20, max_context_tokens=1200)
     with live.start(ServerOptions(engine, port=0)) as server:
 
         def ask(text: str) -> tuple[str, dict, int]:
@@ -32,7 +32,9 @@ def test_a_window_that_made_room_is_named_in_ledger_and_story() -> None:
     assert again == first
     assert cached >= rules, "not from zero: from what others have used since"
     lost = [span["detail"] for span in ledger["spans"] if span["cause"] == "evicted"]
-    assert {detail.get("window_tokens", WINDOW) for detail in lost} == {WINDOW}
+    named = [detail for detail in lost if "group" in detail]
+    assert named
+    assert {detail["window_tokens"] for detail in named} == {WINDOW}
     told = [one["text"] for one in ledger["story"]["findings"] if one["cause"] == "evicted"]
     assert told
     assert all("were evicted from the window group of 512" in text for text in told)
