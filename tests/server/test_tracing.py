@@ -216,6 +216,18 @@ def test_a_request_without_a_parent_begins_a_trace_and_one_that_is_not_sampled_h
     assert all(span.trace_id.hex() != "ab" * 16 for span in collector.spans)
 
 
+def test_texts_that_become_vectors_are_one_span(server: LiveServer, collector: Collector) -> None:
+    body = {"model": "tiny", "input": ["one two", SECRET + " three" * 40]}
+    answer = server.post("/v1/embeddings", body, headers=KEY)
+    span, below = collector.of(answer.headers["x-request-id"])
+    told = values(span.attributes)
+    assert (span.name, below) == ("embeddings tiny", {})
+    assert told["gen_ai.usage.input_tokens"] == answer.json()["usage"]["prompt_tokens"] > 40
+    causes = [count for key, count in told.items() if key.startswith("kvikk.prompt_tokens.")]
+    assert sum(causes) == told["gen_ai.usage.input_tokens"]
+    assert SECRET.encode() not in collector.raw
+
+
 def test_a_refused_request_has_a_span_that_says_so(
     server: LiveServer, collector: Collector
 ) -> None:

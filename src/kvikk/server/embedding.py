@@ -23,8 +23,10 @@ from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
 from kvikk.server.question import Prompt
 from kvikk.server.service import Service, request_salt
+from kvikk.server.tracing.record import RequestTrace
 from kvikk.wire.embeddings import EmbeddingRequest, embeddings_json
 from kvikk.wire.events import encode_json
+from kvikk.wire.ledger import RequestLedger
 
 _AT_ONCE = 16
 _ROUTE = "/v1/embeddings"
@@ -63,6 +65,9 @@ class EmbeddingAnswer(Response):
             watcher.cancel()
             work.cancel()
             scope["state"]["counts"] = self._counts
+            trace: RequestTrace | None = scope["state"].get("trace")
+            if trace is not None:
+                trace.note_vectors(self._id, self._asked.model, self._counts, self._ledgers)
             for request_id in self._running:
                 self._service.worker.abort(request_id)
 
@@ -75,7 +80,7 @@ class EmbeddingAnswer(Response):
             is_base64=self._asked.is_base64,
             **self._counts,
         )
-        ledgers = [one.ledger for one in self._mailboxes if one.ledger is not None]
+        ledgers = self._ledgers
         if self._asked.include_ledger:
             body["kvikk"] = {"ledgers": [ledger.to_json() for ledger in ledgers]}
         content = encode_json(body)
@@ -88,6 +93,11 @@ class EmbeddingAnswer(Response):
             headers.append((b"x-kvikk-ledger", ledgers[0].header.encode()))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+    @property
+    def _ledgers(self) -> list[RequestLedger]:
+        """Of those prompts that were admitted so far."""
+        return [one.ledger for one in self._mailboxes if one.ledger is not None]
 
     async def _embed(self) -> list[NDArray[np.float32]]:
         """All vectors. Raises ApiError or RequestError if one cannot be had."""

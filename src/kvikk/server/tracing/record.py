@@ -10,6 +10,7 @@ and ``kvikk.`` in front where they have none. Nothing that was said is in any of
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -95,7 +96,30 @@ class RequestTrace:
         }
         if finish_reasons:
             self.attributes["gen_ai.response.finish_reasons"] = finish_reasons
-        for cause, tokens in ({} if ledger is None else ledger.by_cause).items():
-            self.attributes[f"kvikk.prompt_tokens.{cause}"] = tokens
+        self._note_prompts([] if ledger is None else [ledger])
         if latest.error is not None:
             self.error = "engine_error"
+
+    def note_vectors(
+        self,
+        request_id: str,
+        model: str,
+        usage: Mapping[str, int],
+        ledgers: Sequence[RequestLedger],
+    ) -> None:
+        """Its texts have become vectors, each by a request of its own to the engine."""
+        self.model = model
+        self.attributes |= {
+            "gen_ai.response.id": request_id,
+            "gen_ai.request.model": model,
+            "gen_ai.usage.input_tokens": usage["prompt_tokens"],
+            "gen_ai.usage.cache_read.input_tokens": usage["cached_tokens"],
+        }
+        self._note_prompts(ledgers)
+
+    def _note_prompts(self, ledgers: Sequence[RequestLedger]) -> None:
+        totals: Counter[str] = Counter()
+        for ledger in ledgers:
+            totals.update(ledger.by_cause)
+        for cause, tokens in totals.items():
+            self.attributes[f"kvikk.prompt_tokens.{cause}"] = tokens
