@@ -3,7 +3,7 @@
     python benchmarks/killed.py [--model smollm2] [--replicas 3] [--streams 100]
 
 Real engines behind ``kvikk route``, each with at most a fifth of the streams at once, so that some
-wait in the router. One is killed when all places are taken and have begun to answer; later it is
+wait in the router. One is killed when all its streams have begun; later it is
 started again at the same address.
 """
 
@@ -47,7 +47,7 @@ class Engine:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "kvikk", "serve", self._model, "--port", str(self.port)),
-                *("--threads", "1", "--kv-memory", "64MiB", "--max-context", "1024"),
+                *("--threads", "1", "--kv-memory", "128MiB", "--max-context", "1024"),
             ],
             stderr=self._log.open("ab"),
         )
@@ -63,7 +63,7 @@ class Found:
     """What became of the streams. Held blocks are what the router believes the killed one holds."""
 
     streams: int
-    begun_at_killed: int
+    running_at_killed: int
     waiting: int
     told_by_an_event: int
     finished: int
@@ -129,13 +129,15 @@ async def run(options: argparse.Namespace, engines: list[Engine], router: str) -
                     "stream": True,
                 }
                 tasks.append(asyncio.create_task(stream(http, body, ends)))
-            begun = len(engines) * places
-            await until(
-                lambda: sum(len(ends.get(f"begun at {e.id}", ())) for e in engines) >= begun
-            )
-            killed_with = len(ends[f"begun at {victim.id}"])
+
+            def running(engine: Engine) -> int:
+                begun = len(ends.get(f"begun at {engine.id}", ()))
+                return begun - ends.get("finished", []).count(engine.id)
+
+            await until(lambda: running(victim) >= places)
+            killed_with = running(victim)
             before = of_victim("/v1/kvikk/fleet")["held_blocks"]
-            waiting = sum(not task.done() for task in tasks) - begun
+            waiting = sum(not task.done() for task in tasks) - sum(map(running, engines))
             victim.kill()
             await asyncio.gather(*tasks)
         after = of_victim("/v1/kvikk/fleet")["held_blocks"]
@@ -187,9 +189,9 @@ def main() -> None:
         return
     print(f"{found.streams} streams before {options.replicas} replicas, one killed with kill -9")
     for name, value in (
-        ("begun at the killed one", found.begun_at_killed),
+        ("running at the killed one", found.running_at_killed),
         ("  told by an error event", found.told_by_an_event),
-        ("waiting in the router", found.waiting),
+        ("not begun yet", found.waiting),
         ("finished with [DONE]", found.finished),
         ("ended otherwise", found.otherwise),
         ("blocks believed to be there", found.held_blocks_before),

@@ -60,7 +60,7 @@ def replay(
     """Replay a trace through the router's policies and the caches' bookkeeping."""
     from kvikk.bench.progress import MeasuringBar
     from kvikk.plot import check_plot_path, write_svg
-    from kvikk.router.replay.reading import read_trace
+    from kvikk.router.replay.reading import read_trace, trace_files
     from kvikk.router.replay.study import StudyOptions, num_runs, study
 
     if plot is not None:
@@ -74,8 +74,11 @@ def replay(
         prefill_rate,
         decode_ms / 1000,
     )
-    traced = read_trace(trace, spread, block_size)
     with MeasuringBar() as bar:
+        advance = bar.begin(
+            sum(file.stat().st_size for file in trace_files(trace) if file.exists())
+        )
+        traced = read_trace(trace, spread, block_size, lambda done: advance(done, "reading"))
         advance = bar.begin(len(traced.requests) * num_runs(chosen))
         found = study(traced, chosen, lambda done: advance(done, "requests"))
     if plot is not None:

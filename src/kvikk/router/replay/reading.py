@@ -12,7 +12,7 @@
 """
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +27,7 @@ MOONCAKE_BLOCK_TOKENS = 512
 # Texts: a token is about four bytes in any tokeniser, a chunk 64 of them.
 _TOKEN_BYTES = 4
 _CHUNK_BYTES = 256
+_PROGRESS_BYTES = 1 << 20
 
 _EXPECTED = (
     "expected a request of Mooncake's form (timestamp, input_length, output_length, hash_ids), of "
@@ -43,13 +44,24 @@ class _Raw:
     request: TracedRequest
 
 
-def read_trace(path: Path, spread_s: float = 7200.0, block_tokens: int | None = None) -> Trace:
+def trace_files(path: Path) -> list[Path]:
+    """The file itself, or all ``.jsonl`` and ``.json`` files of a folder."""
+    return sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
+
+
+def read_trace(
+    path: Path,
+    spread_s: float = 7200.0,
+    block_tokens: int | None = None,
+    progress: Callable[[int], None] = lambda num_bytes: None,
+) -> Trace:
     """A file, or all ``.jsonl`` and ``.json`` files of a folder, as one trace by arrival.
 
     Sessions that come in files of their own begin evenly over ``spread_s``. With ``block_tokens``,
-    a multiple of the trace's own, so many are one block. Raises RequestError, naming file and line.
+    a multiple of the trace's own, so many are one block. ``progress`` is told how many bytes of
+    lines have been read since it was told last. Raises RequestError, naming file and line.
     """
-    files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
+    files = trace_files(path)
     raw: list[_Raw] = []
     names: dict[Hashable, Hashable] = {}
     sessions = [file for file in files if file.suffix == ".json"]
@@ -58,7 +70,7 @@ def read_trace(path: Path, spread_s: float = 7200.0, block_tokens: int | None = 
             begins_s = spread_s * sessions.index(file) / len(sessions)
             raw += _read_session(file, begins_s)
         else:
-            raw += _read_lines(file, names)
+            raw += _read_lines(file, names, progress)
     if not raw:
         raise RequestError(f"{path}: no requests in it; expected .jsonl or .json files")
     sizes = {one.block_tokens for one in raw}
@@ -71,10 +83,17 @@ def read_trace(path: Path, spread_s: float = 7200.0, block_tokens: int | None = 
     return trace if block_tokens is None else _regrouped(trace, block_tokens)
 
 
-def _read_lines(file: Path, names: dict[Hashable, Hashable]) -> Iterator[_Raw]:
+def _read_lines(
+    file: Path, names: dict[Hashable, Hashable], progress: Callable[[int], None]
+) -> Iterator[_Raw]:
+    num_bytes = 0
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
+                num_bytes += len(line)
+                if num_bytes > _PROGRESS_BYTES:
+                    progress(num_bytes)
+                    num_bytes = 0
                 if line.strip():
                     yield _read_line(line, f"{file}:{number}", names)
     except OSError as error:
