@@ -105,6 +105,21 @@ def test_kernels_of_a_loaded_decoder_are_kept_for_other_processes() -> None:
     assert result.stdout == "True True\n"
 
 
+def test_processes_that_start_together_compile_a_kernel_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVIKK_HOME", str(tmp_path))
+    script = (
+        "from kvikk.backends.cpu import batch, jit;"
+        "jit.compile_entry(batch.prepare, batch.PREPARE_TYPES); stats = batch.prepare.stats;"
+        "print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))"
+    )
+    command = [sys.executable, "-c", script]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    told = sorted(process.communicate()[0].strip() for process in started)
+    assert told == ["0 1", "0 1", "1 0"]
+
+
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 def test_kernels_cut_short_are_compiled_anew(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from kvikk.backends.cpu.jit import available_threads, is_kept, kernels_are_shared
 from kvikk.backends.cpu.step import run_step
 
-_PROGRAM = "from kvikk.backends.cpu.step import STEP_TYPES, run_step; run_step.compile(STEP_TYPES)"
+_PROGRAM = """
+from kvikk.backends.cpu.jit import compile_entry
+from kvikk.backends.cpu.step import STEP_TYPES, run_step
+
+compile_entry(run_step, STEP_TYPES)
+"""
 
 
 @contextmanager

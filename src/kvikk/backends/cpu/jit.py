@@ -7,6 +7,7 @@ of instructions that the code may use has a directory.
 """
 
 import atexit
+import fcntl
 import hashlib
 import os
 import shutil
@@ -98,11 +99,15 @@ def forget_own_kernels() -> None:
     shutil.rmtree(_kernels_folder() / SOURCE_DIGEST, ignore_errors=True)
 
 
+def _own_folder() -> Path:
+    return _kernels_folder() / SOURCE_DIGEST / _INSTRUCTIONS_DIGEST
+
+
 @contextmanager
 def _kernel_cache() -> Iterator[None]:
     """Whatever is decorated inside keeps its machine code in kvikk's folder."""
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(_kernels_folder() / SOURCE_DIGEST / _INSTRUCTIONS_DIGEST)
+    _config.CACHE_DIR = str(_own_folder())
     try:
         yield
     finally:
@@ -132,6 +137,19 @@ def entry(parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+@contextmanager
+def _alone_at(function: Callable[..., Any]) -> Iterator[None]:
+    """Wait while another process compiles the same function, whose machine code is then found.
+
+    A fleet that starts on one machine would else compile everything once a replica, all at once.
+    """
+    folder = _own_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{function.__qualname__}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # goes with the file, also where a process is killed
+        yield
+
+
 def is_kept(function: Any) -> bool:
     """Whether an ``entry`` has been compiled before: its machine code is in the cache."""
     folder = Path(function.stats.cache_path)
@@ -148,10 +166,16 @@ def compile_kernel(function: Callable[..., Any], *arguments: types.Type) -> int:
 
     A kernel is called through its address, so that the code around it is compiled once for all.
     """
-    with _kernel_cache():
+    with _kernel_cache(), _alone_at(function):
         signature = types.int64(*arguments)
         compiled: Any = numba.cfunc(signature, cache=True, error_model="numpy")(function)
         return int(compiled.address)
+
+
+def compile_entry(function: Any, signature: Any) -> None:
+    """Compile an ``entry`` for this signature, or fetch it from the cache."""
+    with _alone_at(function.py_func):
+        function.compile(signature)
 
 
 class CompileTime(types.Opaque):

@@ -22,6 +22,7 @@ from kvikk.backends.cpu.codes_plain import store_codes
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
 from kvikk.backends.cpu.jit import (
     CompileTime,
+    compile_entry,
     compile_kernel,
     forget_old_kernels,
     forget_own_kernels,
@@ -171,13 +172,13 @@ def _fetch_or_compile(
         for dense in is_dense:
             announce("packing")
             if dense:
-                pack_numbers.compile(PACK_NUMBERS_TYPES)
+                compile_entry(pack_numbers, PACK_NUMBERS_TYPES)
             else:
-                pack_integers.compile(PACK_INTEGERS_TYPES)
+                compile_entry(pack_integers, PACK_INTEGERS_TYPES)
         announce("batches")
-        prepare.compile(PREPARE_TYPES)
+        compile_entry(prepare, PREPARE_TYPES)
         announce("a step")
         wait_for_step()
-        run_step.compile(STEP_TYPES)
+        compile_entry(run_step, STEP_TYPES)
     progress("done", total, total)
     return kernels
