@@ -22,7 +22,7 @@ from kvikk.router.policies import POLICIES
 from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.origin import parse_origin
 from kvikk.router.proxy.placement import Asked, Outcome, Reported
-from kvikk.router.proxy.replica import Load
+from kvikk.router.proxy.replica import ReplicaLoad
 from kvikk.router.records import Decision, RoutedRequest
 from kvikk.wire.kv_events import KvBatch, KvRemoved, KvStored
 
@@ -99,7 +99,7 @@ class Routed:
 
     routed: RoutedRequest
     decision: Decision
-    load: Load
+    load: ReplicaLoad
     tried: set[int] = field(default_factory=set)
 
 
@@ -126,7 +126,9 @@ class Route:
         routed = self.placement.read(asked)
         decision = self.placement.decide(routed, self.fleet.serving("m"), set())
         replica = self.fleet[decision.replica.slot]
-        return Routed(routed, decision, Load(replica, routed.prompt_tokens, decision.hit_tokens))
+        return Routed(
+            routed, decision, ReplicaLoad(replica, routed.prompt_tokens, decision.hit_tokens)
+        )
 
     def end(self, one: Routed, outcome: Outcome) -> None:
         one.load.release()

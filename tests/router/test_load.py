@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kvikk.router.proxy.origin import parse_origin
 from kvikk.router.proxy.pool import Pool
-from kvikk.router.proxy.replica import Load, Replica
+from kvikk.router.proxy.replica import Replica, ReplicaLoad
 from kvikk.router.records import ReplicaView
 from tests.router.live import LiveRouter, StubReplica, router, wait_for
 
@@ -132,12 +132,14 @@ class LoadMachine(RuleBasedStateMachine):
         self.replica = Replica(
             ReplicaView("r", 0), Pool(parse_origin("http://127.0.0.1:1"), None, 1), 4, "test"
         )
-        self.held: list[tuple[Load, int, int, bool]] = []
+        self.held: list[tuple[ReplicaLoad, int, int, bool]] = []
         self.now_s = 0.0
 
     @rule(tokens=st.integers(0, 100), hit=st.integers(0, 100))
     def acquire(self, tokens: int, hit: int) -> None:
-        self.held.append((Load(self.replica, tokens, hit), tokens, max(tokens - hit, 0), True))
+        self.held.append(
+            (ReplicaLoad(self.replica, tokens, hit), tokens, max(tokens - hit, 0), True)
+        )
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from kvikk.errors import BusyError
 from kvikk.fleet.attempts import Attempt
 from kvikk.router.deciding import decide
+from kvikk.router.load import Load
 from kvikk.router.placement.aware import AwarePlacement
 from kvikk.router.placement.options import EventSource, PlacementOptions
 from kvikk.router.proxy.placement import Outcome
@@ -59,7 +60,7 @@ class Members:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.members: dict[str, Member] = {}
         self.views: dict[str, ReplicaView] = {}
-        self._loads: dict[str, _Load] = {}
+        self._loads: dict[str, Load] = {}
 
     def update(self, found: Sequence[Member]) -> None:
         """These are there now; what was known of others goes."""
@@ -175,7 +176,7 @@ class Members:
     def _take(self, attempt: Attempt, decision: Decision) -> None:
         assert attempt.routed is not None
         attempt.decision = decision
-        self._loads[attempt.id] = _Load(
+        self._loads[attempt.id] = Load(
             decision.replica, attempt.routed.prompt_tokens, decision.hit_tokens
         )
 
@@ -189,29 +190,6 @@ class Members:
         assert attempt.decision is not None
         self.placement.answered(attempt.routed, attempt.decision, _TAKEN_BACK)
         attempt.decision = None
-
-
-class _Load:
-    """What one attempt adds to its replica's load, from the decision until it has ended."""
-
-    __slots__ = ("_computed_tokens", "_prompt_tokens", "_view")
-
-    def __init__(self, view: ReplicaView, prompt_tokens: int, hit_tokens: int) -> None:
-        self._view = view
-        self._prompt_tokens = prompt_tokens
-        self._computed_tokens = max(prompt_tokens - hit_tokens, 0)
-        view.running_requests += 1
-        view.running_tokens += prompt_tokens
-        view.waiting_tokens += self._computed_tokens
-
-    def first_token(self) -> None:
-        self._view.waiting_tokens -= self._computed_tokens
-        self._computed_tokens = 0
-
-    def release(self) -> None:
-        self.first_token()
-        self._view.running_requests -= 1
-        self._view.running_tokens -= self._prompt_tokens
 
 
 def _url(replica_id: str) -> str:

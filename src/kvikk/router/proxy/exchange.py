@@ -13,7 +13,7 @@ from kvikk.router.proxy.asking import ask
 from kvikk.router.proxy.messages import RefusalError
 from kvikk.router.proxy.passing import Passing, Swallowed, response_head
 from kvikk.router.proxy.placement import Asked, Outcome, Reported
-from kvikk.router.proxy.replica import Load, Replica
+from kvikk.router.proxy.replica import Replica, ReplicaLoad
 from kvikk.router.proxy.request import ClientRequest
 from kvikk.router.proxy.response import Response
 from kvikk.router.proxy.upstream import Taker, UpstreamConnection
@@ -49,7 +49,7 @@ class Exchange:
         self.first_byte_s: float | None = None
         self._asked: Asked | None = None
         self._routed: RoutedRequest | None = None
-        self._load: Load | None = None
+        self._load: ReplicaLoad | None = None
         self._connection: UpstreamConnection | None = None
         self._passing: Passing | None = None
         self._tried: set[int] = set()
@@ -122,7 +122,7 @@ class Exchange:
             return
         replica = gateway.fleet[decision.replica.slot]
         self.decision, self.replica, self.route = decision, replica, decision.header
-        self._load = Load(replica, self._routed.prompt_tokens, decision.hit_tokens)
+        self._load = ReplicaLoad(replica, self._routed.prompt_tokens, decision.hit_tokens)
         self.attempts += 1
         self._attempt_s = time.monotonic()
         connection = replica.pool.take()

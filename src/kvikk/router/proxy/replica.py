@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from kvikk.router.load import Load
 from kvikk.router.proxy.breaker import Breaker
 from kvikk.router.proxy.pool import Pool
 from kvikk.router.records import ReplicaView
@@ -48,22 +49,17 @@ class Replica:
         return self.models is not None and (not self.models or not model or model in self.models)
 
 
-class Load:
-    """What one request adds to a replica's load, from before it is sent until it has ended.
+class ReplicaLoad:
+    """The load of one request, and the replica's eligibility with it.
 
     It belongs to whoever took it, and is given back to the very object it was taken from, once.
     """
 
-    __slots__ = ("_computed_tokens", "_is_trial", "_prompt_tokens", "_replica")
+    __slots__ = ("_is_trial", "_load", "_replica")
 
     def __init__(self, replica: Replica, prompt_tokens: int, hit_tokens: int) -> None:
         self._replica: Replica | None = replica
-        self._prompt_tokens = prompt_tokens
-        self._computed_tokens = max(prompt_tokens - hit_tokens, 0)
-        view = replica.view
-        view.running_requests += 1
-        view.running_tokens += prompt_tokens
-        view.waiting_tokens += self._computed_tokens
+        self._load = Load(replica.view, prompt_tokens, hit_tokens)
         replica.requests += 1
         self._is_trial = replica.breaker.started()
         replica.update()
@@ -71,17 +67,13 @@ class Load:
     def first_token(self) -> None:
         """The prompt has been computed."""
         if self._replica is not None:
-            self._replica.view.waiting_tokens -= self._computed_tokens
-            self._computed_tokens = 0
+            self._load.first_token()
 
     def release(self) -> None:
         """The request has ended, however."""
-        self.first_token()
         replica, self._replica = self._replica, None
         if replica is not None:
-            view = replica.view
-            view.running_requests -= 1
-            view.running_tokens -= self._prompt_tokens
+            self._load.release()
             if self._is_trial:
                 replica.breaker.undecided()
             replica.update()
