@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from kvikk.backends.base import SamplingParameters
+from kvikk.engine.edits import LogitsEditor
 from kvikk.engine.requests import Generation
 from kvikk.errors import RequestError
 from tests.engine.driver import make_engine, request, run
@@ -141,6 +142,16 @@ def test_a_bias_for_a_token_that_is_not_there_is_refused() -> None:
     engine, _ = make_engine()
     with pytest.raises(RequestError, match="logit_bias names token id 61"):
         engine.check(request("a", PROMPT, logit_bias=((61, 1.0),)))
+
+
+def test_biases_may_be_many() -> None:
+    biases = tuple((token_id, token_id / 10) for token_id in range(1000))
+    editor = LogitsEditor.for_request(Generation(logit_bias=biases), 1, frozenset())
+    assert editor is not None
+    edit = editor.edit([1])
+    assert edit is not None
+    assert edit.token_ids.tolist() == list(range(1000))
+    np.testing.assert_array_equal(edit.biases, np.float32([bias for _, bias in biases]))
 
 
 def test_of_those_that_wait_the_first_by_priority_goes_first() -> None:

@@ -37,7 +37,8 @@ class LogitsEditor:
         self._counts = np.zeros(_FIRST_ROOM, np.int64)  # in the answer
         self._is_seen = np.zeros(_FIRST_ROOM, bool)  # in prompt or answer
         for token_id, bias in generation.logit_bias:
-            self._biases[self._place(token_id)] += np.float32(bias)
+            place = self._place(token_id)  # may put a longer array in the place of the biases
+            self._biases[place] += np.float32(bias)
         self._forbidden = np.array(
             [self._place(token_id) for token_id in sorted(end_token_ids)]
             if generation.min_tokens

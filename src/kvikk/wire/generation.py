@@ -38,6 +38,8 @@ _WRITTEN_APART = {"include_usage", "include_ledger", "logit_bias", "grammar", "c
 MAX_PRIORITY = 2**31 - 1
 _PENALTY_LIMIT = 2.0  # the API's own
 _BIAS_LIMIT = 100.0
+# A logit divided by less would leave float32's range.
+_REPETITION_PENALTIES = (0.001, 1000)
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,7 @@ def _penalty(body: JsonValue, name: str) -> float:
 def _repetition_penalty(value: JsonValue) -> float:
     if value.is_null:
         return 1.0
-    penalty = value.number(0, 1000)
-    if penalty == 0:
-        value.fail("must be above 0; 1 changes nothing")
-    return penalty
+    return value.number(*_REPETITION_PENALTIES)
 
 
 def _logit_bias(value: JsonValue) -> tuple[tuple[int, float], ...]:

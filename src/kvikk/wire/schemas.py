@@ -58,7 +58,7 @@ _GENERATION: Mapping[str, Schema] = {
     "min_tokens": whole(0, 2**63 - 1),
     "presence_penalty": number(-2, 2),
     "frequency_penalty": number(-2, 2),
-    "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
+    "repetition_penalty": number(0.001, 1000),
     "logit_bias": {
         "type": "object",
         "propertyNames": {"pattern": "^[0-9]{1,10}$"},
