@@ -90,7 +90,10 @@ REFUSED_OPTIONS = {
     "lora_alpha says nan": {"lora_alpha": float("nan")},
     "rank_pattern is not an object": {"rank_pattern": [4]},
     "rank_pattern says 'x'": {"rank_pattern": {"q_proj": "x"}},
-    "no pattern": {"alpha_pattern": {"(": 1.0}},
+    "'(', which is no pattern": {"alpha_pattern": {"(": 1.0}},
+    "'(?i)q_proj', which is no pattern": {"rank_pattern": {"(?i)q_proj": 4}},
+    "99}', which is no pattern": {"rank_pattern": {"q{9999999999999999999999}": 4}},
+    "'((((": {"rank_pattern": {"(" * 5000 + "q" + ")" * 5000: 4}},
     "'use_brand_new' is not known": {"use_brand_new": True},
 }
 
@@ -154,6 +157,9 @@ def test_damaged_files_are_refused(what: str, folder: Path, decoder: Decoder) ->
     assert ("pickle" in message) == (what == "is a pickle")
 
 
-def test_a_folder_that_is_not_there_is_refused(decoder: Decoder) -> None:
-    with pytest.raises(ModelError, match="no adapter '/nowhere'"):
-        loaded(Path("/nowhere"), decoder)
+@pytest.mark.parametrize("path", ["/nowhere", "/" + "x" * 300, "x/" * 5000, "~nobody-has-it/x"])
+def test_a_folder_that_is_not_there_is_refused(path: str) -> None:
+    with pytest.raises(ModelError, match="no adapter '") as caught:
+        find_adapter(path)
+    assert path[:20] in str(caught.value)
+    assert len(str(caught.value)) < 400

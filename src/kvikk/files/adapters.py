@@ -48,8 +48,13 @@ class AdapterSource:
 
 def find_adapter(path: str) -> AdapterSource:
     """The adapter in the folder ``path``. Raises ModelError, saying what is missing."""
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
+    try:
+        folder = Path(path).expanduser()
+        is_folder = folder.is_dir()
+    except (OSError, RuntimeError) as error:  # a name too long, a home that nobody has
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"no adapter {path!r:.200}: {reason}") from None
+    if not is_folder:
         raise ModelError(
             f"no adapter {path!r}: expected a folder with {CONFIG_NAME} and {WEIGHTS_NAME}"
         )

@@ -28,6 +28,8 @@ _HARMLESS = frozenset(
     )
 )
 _KNOWN = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
+# What a module's path is matched with for a key of ``rank_pattern`` or ``alpha_pattern``.
+_PATTERN = r"(.*\.)?({})$"
 _CHECKED = ("init_lora_weights", "bias")
 # Initialisations that change the base model's weights: what is added is to those, which nobody has.
 _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -114,8 +116,8 @@ def _pattern(path: Path, config: Mapping[str, Any], name: str) -> Mapping[str, A
         raise ModelError(f"{path}: {name} is not an object from module names to numbers")
     for key in pattern:
         try:
-            re.compile(key)
-        except re.error:
+            re.compile(_PATTERN.format(key))
+        except (re.error, OverflowError, RecursionError):
             raise ModelError(f"{path}: {name} has {key!r:.60}, which is no pattern") from None
     return pattern
 
@@ -137,6 +139,6 @@ def _number(path: Path, name: str, value: object) -> float:
 def _matching(pattern: Mapping[str, Value], module: str, otherwise: Value) -> Value:
     """The value of the first pattern that the end of a module's path matches, as PEFT reads it."""
     for key, value in pattern.items():
-        if re.match(rf"(.*\.)?({key})$", module):
+        if re.match(_PATTERN.format(key), module):
             return value
     return otherwise
