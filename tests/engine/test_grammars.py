@@ -184,6 +184,8 @@ class MostlyRight:
         (GrammarSpec("json_schema", "{", "place"), "cannot be used"),
         (GrammarSpec("regex", "(", "place"), "regex"),
         (GrammarSpec("grammar", "start: there", "place"), "unknown name"),
+        (GrammarSpec("regex", r"[^\s\S]", "place"), "no answer"),
+        (json_schema({"$ref": "#"}, "place"), "no answer"),
     ],
 )
 def test_what_is_no_grammar_is_refused_in_one_line(

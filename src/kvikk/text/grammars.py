@@ -98,13 +98,16 @@ class GrammarCompiler:
         try:
             is_schema = spec.kind == "json_schema"
             text = json.dumps(styled(json.loads(spec.text))) if is_schema else spec.text
-            grammar = grammar_from(spec.kind, text)
+            described = grammar_from(spec.kind, text)
         except ValueError as error:
             raise _unusable(spec, str(error)) from None
-        matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
+        matcher = LLMatcher(self._vocabulary, described, log_level=0)
         if matcher.is_error():
             raise _unusable(spec, matcher.get_error())
-        return Grammar(matcher)
+        grammar = Grammar(matcher)
+        if not grammar.start().allowed().any():  # seen when it is followed, not when it is read
+            raise _unusable(spec, "no answer keeps to it, or it is too large to follow")
+        return grammar
 
 
 def styled(schema: Any) -> Any:
