@@ -12,6 +12,7 @@ from kvikk.engine.memory import MemoryReport
 from kvikk.engine.options import EngineOptions
 from kvikk.server.app import create_app
 from kvikk.server.billing.tabs import Tab
+from kvikk.server.models import ServedModels
 from kvikk.server.options import ServerOptions
 from kvikk.text.chat import ChatTemplate
 from tests.engine.driver import make_engine
@@ -60,6 +61,17 @@ def test_a_failure_before_a_streams_first_token_has_its_status(parts):
     response = client.post("/v1/completions", json=BODY | {"stream": True})
     assert response.status_code == 500
     assert response.json()["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"n": 2}])
+def test_an_adapter_that_goes_before_its_request_begins_is_not_found(parts, monkeypatch, more):
+    _, _, client = parts
+    monkeypatch.setattr(ServedModels, "adapter_of", lambda self, name: "gone")
+    response = client.post("/v1/completions", json=BODY | more)
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert error["message"] == "no adapter 'gone' is loaded"
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
 
 
 def test_a_failure_in_the_middle_of_a_stream_is_its_last_event(parts, monkeypatch):

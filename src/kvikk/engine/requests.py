@@ -215,6 +215,7 @@ class Output:
     the answer's own.
 
     ``embedding``, ``[hidden_size]``, is all that a request gets which wants its prompt as a vector.
+    ``refusal`` is the error of one that could not be queued: its adapter went a moment before.
     ``logprobs`` are the tokens', where asked for; ``prompt_logprobs`` come with a request's first
     output, for each of the prompt's tokens but the first.
     """
@@ -232,3 +233,4 @@ class Output:
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     embedding: NDArray[np.float32] | None = None
+    refusal: RequestError | None = None

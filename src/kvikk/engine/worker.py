@@ -169,7 +169,9 @@ class EngineWorker:
         except KvikkError as error:
             timings = Timings(arrived_s, finished_s=time.monotonic())
             usage = Usage(len(request.prompt_token_ids))
-            self._deliver(_failed(request.id, str(error), usage, timings))
+            refusal = error if isinstance(error, RequestError) else None
+            failed = _failed(request.id, str(error), usage, timings)
+            self._deliver(replace(failed, refusal=refusal))
 
     def _abort(self, request_id: str, failure: str | None) -> None:
         if failure is None:

@@ -242,5 +242,8 @@ def failure(output: Output) -> ApiError:
     """What a caller is told of an output that is an end by failure."""
     if output.finish_reason == "abort":
         return ApiError(503, "the server is shutting down; the answer was cut short")
+    refusal = output.refusal
+    if refusal is not None and refusal.parameter == "model":
+        return ApiError(404, str(refusal), parameter="model", code="model_not_found")
     logger.error("request %s failed: %s", output.request_id, output.error)
     return ApiError(500, "the engine failed on this request; the server's log says why")
