@@ -73,6 +73,11 @@ def test_adapters_are_listed_with_their_parent(server):
     assert server.client(OPERATOR).models.retrieve("g").id == "g"
 
 
+def test_the_configuration_lists_the_adapters_of_the_start(server, folders):
+    options = server.get("/v1/kvikk/config").json()["options"]
+    assert options["engine"]["adapters"] == [["r", str(folders["r"])], ["g", str(folders["g"])]]
+
+
 def test_answers_are_those_of_merged_weights_and_of_each_alone(server, decoder, folders):
     alone = {model: told(say(server, model)) for model in ("tiny", "r", "g")}
     for model, expected in (

@@ -45,4 +45,6 @@ def _shown(options: ServerOptions) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
     return value if isinstance(value, str | int | float | None) else str(value)
