@@ -74,6 +74,23 @@ def test_the_formats_are_the_servers(fleet: LiveFleet) -> None:
     assert story["prompt_tokens"] == chat["usage"]["prompt_tokens"]
 
 
+def test_texts_that_become_vectors_are_accounted_for_and_leave_the_connection_free(
+    fleet: LiveFleet,
+) -> None:
+    before = sum(fleet.wait_until_settled()["by_cause"].values())
+    for inputs in ([fresh_prompt(20)], [fresh_prompt(7), fresh_prompt(18), fresh_prompt(1)]):
+        for _ in range(2):  # over one connection
+            asked = {"model": "smollm2", "input": inputs}
+            response = fleet.http.post("/v1/embeddings", json=asked, timeout=20)
+            assert response.status_code == 200, response.text
+            sent = sum(map(len, inputs))
+            assert response.json()["usage"]["prompt_tokens"] == sent
+            fleet.sent_requests += 1
+            fleet.sent_tokens += sent
+            before += sent
+    assert sum(fleet.wait_until_settled()["by_cause"].values()) == before
+
+
 def test_a_response_is_gone_on_from_where_it_was_made(fleet: LiveFleet) -> None:
     first = fleet.http.post(
         "/v1/responses", json={"model": "smollm2", "input": "Ships?", "max_output_tokens": 4}

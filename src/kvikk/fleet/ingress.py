@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import orjson
+from ray.serve.exceptions import DeploymentUnavailableError
 from starlette.types import Receive, Scope, Send
 
 from kvikk.errors import BusyError
@@ -28,7 +29,10 @@ from kvikk.server.keys import Caller
 logger = logging.getLogger(__name__)
 
 # These have a prompt that a replica computes.
-_PROMPTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+_PROMPTS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"),
+    "/v1/embeddings",
+)
 # What a replica tells of itself or of one request: asked of the one that is meant.
 _ABOUT_ONE = ("/v1/kvikk/", "/v1/responses/")
 _KEPT_ANSWERS = 1 << 16
@@ -178,7 +182,7 @@ class Ingress:
         response = self.engines.broadcast(method, *arguments)
         try:
             answers = await response.results_async(timeout_s=_ANSWER_S, return_exceptions=True)
-        except TimeoutError:
+        except (TimeoutError, DeploymentUnavailableError):  # the fleet is being ended
             return []
         return [one for one in answers if not isinstance(one, BaseException)]
 

@@ -148,16 +148,16 @@ class Replica:
 
     async def _account(self, attempt: str, running: "_Attempt") -> Settled | None:
         """What the engine's books say; None where it never admitted the request."""
-        request_id: str = running.scope["state"].get("request_id", "")
+        state = running.scope["state"]
+        request_ids: list[str] = state.get("request_ids") or [state.get("request_id", "")]
 
         def read(books: Books) -> Settled | None:
-            account = books.accounts.find(request_id)
-            if account is None:
-                return None
-            return Settled.of(attempt, request_ledger(books, account, None))
+            accounts = [books.accounts.find(request_id) for request_id in request_ids]
+            ledgers = [request_ledger(books, one, None) for one in accounts if one is not None]
+            return Settled.of(attempt, *ledgers) if ledgers else None
 
         # The engine takes jobs in their order: this one comes after an abort.
-        return await self._service.read_books(read) if request_id else None
+        return await self._service.read_books(read) if any(request_ids) else None
 
 
 class _Attempt:
@@ -187,7 +187,9 @@ class _Attempt:
         if not counts:
             return None
         return Reported(
-            counts["prompt_tokens"], counts["cached_tokens"], counts["completion_tokens"]
+            counts["prompt_tokens"],
+            counts["cached_tokens"],
+            counts.get("completion_tokens", 0),  # vectors are made of none
         )
 
     def put(self, frame: Frame) -> None:

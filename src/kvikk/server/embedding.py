@@ -50,6 +50,7 @@ class EmbeddingAnswer(Response):
         self._id = f"embd-{secrets.token_hex(12)}"
         self._running: set[str] = set()
         self._mailboxes: list[Mailbox] = []
+        self._request_ids: list[str] = []  # of the engine
         self._counts = {"prompt_tokens": 0, "cached_tokens": 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,6 +66,7 @@ class EmbeddingAnswer(Response):
             watcher.cancel()
             work.cancel()
             scope["state"]["counts"] = self._counts
+            scope["state"]["request_ids"] = self._request_ids
             trace: RequestTrace | None = scope["state"].get("trace")
             if trace is not None:
                 trace.note_vectors(self._id, self._asked.model, self._counts, self._ledgers)
@@ -144,6 +146,7 @@ class EmbeddingAnswer(Response):
         except RequestError as error:
             raise RequestError(f"{prompt.parameter}: {error}", prompt.parameter) from None
         self._mailboxes.append(mailbox)
+        self._request_ids.append(request.id)
         self._running.add(request.id)
         return request.id, mailbox, tab
 

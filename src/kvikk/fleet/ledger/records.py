@@ -1,7 +1,7 @@
 """What replicas and the ingress tell each other of attempts, and what comes of it all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvikk.cache.ledger.records import Cause, Rates, rates
 from kvikk.wire.ledger import LedgerSpan, RequestLedger
@@ -37,9 +37,19 @@ class Settled:
         assert all(span.num_tokens > 0 for span in self.spans), f"an empty span: {self.spans}"
 
     @classmethod
-    def of(cls, attempt: str, ledger: RequestLedger) -> "Settled":
-        """An attempt that an engine admitted: all of its ledger, whether it got to its end."""
-        return cls(attempt, ledger.prompt_tokens, ledger.spans)
+    def of(cls, attempt: str, *ledgers: RequestLedger) -> "Settled":
+        """An attempt that an engine admitted: all of its ledger, whether it got to its end.
+
+        Several ``ledgers``, of a list of texts that become vectors, lie one behind the other.
+        """
+        spans: list[LedgerSpan] = []
+        num_tokens = 0
+        for ledger in ledgers:
+            for span in ledger.spans:
+                start, stop = num_tokens + span.start, num_tokens + span.stop
+                spans.append(replace(span, start=start, stop=stop))
+            num_tokens += ledger.prompt_tokens
+        return cls(attempt, num_tokens, tuple(spans))
 
     @classmethod
     def whole(cls, attempt: str, prompt_tokens: int, cause: str) -> "Settled":
