@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ _SETTINGS = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "kvikk.fleet.proxy:middlewares",
 }
 _WATCH_S = 2.0
+_ERROR_TYPE = re.compile(r"^[\w.]+(Error|Exception): ")
 
 
 def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
@@ -27,24 +29,34 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
     cluster, or if the replicas cannot be started.
     """
     is_local = options.ray == "local"
-    ended = threading.Event()
+    listening, ended = threading.Event(), threading.Event()
+
+    def end(*_: object) -> None:
+        ended.set()
+        if not listening.is_set():  # replicas may never come: nothing is waited for
+            raise KeyboardInterrupt
+
     if is_local:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
+            signal.signal(number, end)
     ray, serve = _connect(options.ray, start=is_local)
+    from ray.exceptions import RayError
+
     from kvikk.fleet.deployments import application
 
     try:
         server = options.server
-        serve.start(
-            proxy_location="EveryNode" if options.proxies == "every" else "HeadOnly",
-            http_options={"host": server.host, "port": server.port},
-        )
-        say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
         try:
+            serve.start(
+                proxy_location="EveryNode" if options.proxies == "every" else "HeadOnly",
+                http_options={"host": server.host, "port": server.port},
+            )
+            say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
             serve.run(application(options), name=options.name)
-        except RuntimeError as error:
-            raise RequestError(f"the fleet did not start: {_first_line(error)}") from None
+        except (RayError, RuntimeError) as error:
+            why = _last_words(serve, options.name) or _last_line(str(error))
+            raise RequestError(f"the fleet did not start: {why}") from None
+        listening.set()
         say(f"listening on http://{server.host}:{server.port}")
         while is_local and not ended.wait(_WATCH_S):
             if not _runs(serve, options.name):
@@ -104,6 +116,21 @@ def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
             "'ray start --head', or choose ray: local"
         ) from None
     return ray, serve
+
+
+def _last_words(serve: Any, name: str) -> str:
+    """What the replicas of a fleet that did not start died of, "" if they did not say."""
+    fleet = serve.status().applications.get(name)
+    if fleet is None:
+        return ""
+    messages = [one.message for one in fleet.deployments.values() if one.status == "DEPLOY_FAILED"]
+    return _last_line(messages[0]) if messages else ""
+
+
+def _last_line(text: str) -> str:
+    """Of a traceback, the line that says what was wrong, without the error's type."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _ERROR_TYPE.sub("", lines[-1])[:300] if lines else ""
 
 
 def _first_line(error: BaseException) -> str:
