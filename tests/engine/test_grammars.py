@@ -131,6 +131,20 @@ def test_answers_keep_to_a_regex_a_choice_and_a_grammar(
     assert len({answer.text for answer in answers.values()}) > 1
 
 
+def test_choices_may_be_many_and_hold_any_character(
+    loaded: LoadedEngine, compiler: GrammarCompiler
+) -> None:
+    choices = [
+        f"a{number}{end}" for number in range(1000) for end in ("", "/.*", "\n|", ' "\\a', "é")
+    ]
+    grammar = compiler.compile(GrammarSpec("choice", json.dumps(choices), "x"))
+    generation = Generation(40, DRAWN, seed=1, grammar=grammar, choices=8)
+    answers = run(loaded, [Request("a", (1, 2, 3), generation)])
+    texts = {answer.text for answer in answers.values()}
+    assert texts <= set(choices)
+    assert len(texts) > 4
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_guessing_ahead_changes_no_answer_that_keeps_to_a_grammar(
     loaded: LoadedEngine,

@@ -5,6 +5,7 @@ has a state of its own.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from kvikk.errors import RequestError
 from kvikk.text.tokenizer import Tokenizer
-from kvikk.wire.grammars import GrammarSpec
+from kvikk.wire.grammars import GrammarKind, GrammarSpec
 
 if TYPE_CHECKING:
     import llguidance
@@ -96,9 +97,7 @@ class GrammarCompiler:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer)
         try:
-            is_schema = spec.kind == "json_schema"
-            text = json.dumps(styled(json.loads(spec.text))) if is_schema else spec.text
-            described = grammar_from(spec.kind, text)
+            described = grammar_from(*_described(spec))
         except ValueError as error:
             raise _unusable(spec, str(error)) from None
         matcher = LLMatcher(self._vocabulary, described, log_level=0)
@@ -108,6 +107,15 @@ class GrammarCompiler:
         if not grammar.start().allowed().any():  # seen when it is followed, not when it is read
             raise _unusable(spec, "no answer keeps to it, or it is too large to follow")
         return grammar
+
+
+def _described(spec: GrammarSpec) -> tuple[GrammarKind, str]:
+    """A grammar's kind and text, as llguidance takes them."""
+    if spec.kind == "json_schema":
+        return spec.kind, json.dumps(styled(json.loads(spec.text)))
+    if spec.kind == "choice":  # as such it could follow 2,000 at most
+        return "regex", "|".join(map(re.escape, json.loads(spec.text)))
+    return spec.kind, spec.text
 
 
 def styled(schema: Any) -> Any:
