@@ -434,7 +434,10 @@ def test_event_sources_are_read_and_nonsense_is_refused() -> None:
         EventSource("tcp://a:5557", "tcp://a:5558"),
     )
     assert parse_event_source("http://a:1=ipc:///x")[1] == EventSource("ipc:///x", None)
-    for text in ("http://a:1", "http://a:1=5557", "http://a:1=tcp://a:1,b", "http://a:1=tcp://a"):
+    for text in (
+        *("http://a:1", "http://a:1=5557", "http://a:1=tcp://a:1,b", "http://a:1=tcp://a"),
+        *("*=tcp://*:99999", "*=tcp://*:0", "=tcp://a:1", "**=tcp://a:1", "a=tcp://a:1"),
+    ):
         with pytest.raises(RequestError):
             parse_event_source(text)
     for options in ({"policy": "best"}, {"capacity_tokens": 0}):

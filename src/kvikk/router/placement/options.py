@@ -11,7 +11,7 @@ from kvikk.errors import RequestError
 from kvikk.router.placement.prompts import TextSide
 from kvikk.router.policies import DEFAULT_POLICY, POLICIES
 
-_ADDRESS = re.compile(r"tcp://(\[[0-9a-fA-F:]+\]|[^:/\s]+):\d{1,5}|ipc://\S+")
+_ADDRESS = re.compile(r"tcp://(\[[0-9a-fA-F:]+\]|[^:/\s]+):(?P<port>\d{1,5})|ipc://\S+")
 
 
 # In place of a URL it stands for every replica, and in place of a host for the replica's own.
@@ -66,10 +66,12 @@ def parse_event_source(text: str) -> tuple[str, EventSource]:
 
     ``*`` in place of the URL is every replica, ``*`` in place of a host the replica's own.
     """
-    url, separator, endpoints = text.partition("=")
+    url, _, endpoints = text.partition("=")
     endpoint, _, replay = endpoints.partition(",")
+    names_replica = url == ANY or url.startswith(("http://", "https://"))
     for address in (endpoint, *([replay] if replay else [])):
-        if not separator or not _ADDRESS.fullmatch(address):
+        named = _ADDRESS.fullmatch(address)
+        if not names_replica or not named or not 1 <= int(named["port"] or 1) <= 65535:
             raise RequestError(
                 f"{text!r} names no KV events; write URL=tcp://HOST:PORT, and behind a comma where "
                 "they are repeated",
