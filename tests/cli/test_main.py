@@ -61,6 +61,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (("serv",), ("serve", "--help")),
         (("--nosuch",), ("--nosuch", "--help")),
         (("serve", "--block-size", "33"), ("33", "power of two")),
+        (("serve", "--disk-tier", ""), ("disk tier", "PATH")),
         (("serve", "/etc"), ("/etc", "config.json")),
         (("chat", "http://127.0.0.1:9/v1"), ("127.0.0.1:9", "cannot be reached")),
     ],

@@ -134,6 +134,8 @@ def tier_options(
         except ModelError:
             if "/" not in size:  # then it is no part of a path
                 raise
+    if folder == "":
+        raise ModelError("the disk tier has no folder; expected PATH or PATH:SIZE")
     return {
         "host_tier_bytes": None if host is None else parse_bytes(host),
         "disk_tier": None if folder is None else Path(folder).expanduser(),

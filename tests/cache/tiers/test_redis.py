@@ -177,7 +177,13 @@ def test_a_place_is_told_without_its_secrets(url: str, place: str) -> None:
     assert "s3cret" not in repr(tier.usage())
 
 
-@pytest.mark.parametrize("url", ["http://host", "s3cret", "redis://:s3/cret@host:6379"])
+URLS_OF_NOTHING = [
+    *("http://host", "s3cret", "redis://:s3/cret@host:6379"),
+    *("redis://:s3cret@host/three", "redis://:s3cret@host/0?s3=1"),
+]
+
+
+@pytest.mark.parametrize("url", URLS_OF_NOTHING)
 def test_a_url_that_is_none_is_one_clear_line_without_secrets(url: str) -> None:
     with pytest.raises(ModelError, match="is not like redis://HOST") as caught:
         make_tier(url)

@@ -67,7 +67,11 @@ class RedisTier:
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
             )
-        except ValueError:  # what it says may hold a part of a password
+            # It does not connect, but sees whether all options are known.
+            self._client.connection_pool.make_connection()
+            if not _names_database(url):
+                raise ValueError
+        except (ValueError, TypeError):  # what it says may hold a part of a password
             raise ModelError(
                 "the URL of the Redis tier is not like redis://HOST:PORT/DATABASE (or rediss://, "
                 "valkey://, unix://PATH)"
@@ -282,6 +286,12 @@ def _joined(pieces: Sequence[bytes | None]) -> bytes | None:
     if len(there) == len(pieces):
         return b"".join(there)
     return _NO_BLOCK if there else None
+
+
+def _names_database(url: str) -> bool:
+    """Whether the path of a URL is a database's number, or none; the client would take 0."""
+    parts = urlsplit(url)
+    return parts.scheme == "unix" or parts.path in ("", "/") or parts.path[1:].isdecimal()
 
 
 def _place(url: str) -> str:
