@@ -54,6 +54,7 @@ def test_what_cannot_be_pinned_is_one_line(live: LiveServer) -> None:
         (name, "--remove", "1"): "choose one: a request to pin, or a pin to --remove",
         ("nobody",): "no request 'nobody' is known any more",
         ("--remove", "77"): "77",
+        ("--tokens", "4"): "name the request as well",
     }
     assert live.post("/v1/kvikk/cache/reset", headers=headers).json()["complete"]
     refused[name,] = "nothing of that prompt is in the cache now"

@@ -30,6 +30,8 @@ def pin(
 
     if request_id is not None and remove is not None:
         raise RequestError("choose one: a request to pin, or a pin to --remove")
+    if tokens is not None and request_id is None:
+        raise RequestError("--tokens says how much of a request to pin; name the request as well")
     client = ApiClient(url, api_key)
     if request_id is not None:
         body = {"request": request_id} | ({} if tokens is None else {"tokens": tokens})
