@@ -28,6 +28,8 @@ def open_yaml(file: Path) -> "Field":
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = " ".join(str(error.problem or error.context or "not YAML").split())
         raise RequestError(f"{file}, line {line}: not YAML: {problem}") from None
+    except RecursionError:
+        raise RequestError(f"{file} is nested too deeply") from None
     except yaml.YAMLError as error:
         raise RequestError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
     return Field(file, "", node)
@@ -57,6 +59,8 @@ class Field:
             if not isinstance(self._node, yaml.MappingNode):
                 self._fail_type("a mapping")
             for key, value in self._node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    Field(self._file, self.path, key)._fail_type("a name in front of its value")
                 name = str(key.value)
                 field = Field(self._file, self._below(name), value)
                 field._line = key.start_mark.line + 1
