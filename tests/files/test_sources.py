@@ -181,3 +181,11 @@ def test_the_same_content_has_the_same_digest_under_any_name(folder: Path, tmp_p
     assert resolve(str(copied)).content_digest() == digest
     (copied / "config.json").write_text('{"model_type": "llama", "rope_theta": 1}')
     assert resolve(str(copied)).content_digest() != digest
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 5000, "~nobody-has-it/x"])
+def test_a_name_that_can_be_no_path_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(ModelError, match="no model '") as caught:
+        resolve(name)
+    assert name[:10] in str(caught.value)
+    assert len(str(caught.value)) < 300

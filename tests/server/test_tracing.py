@@ -304,7 +304,10 @@ def test_nothing_is_imported_where_nobody_asked_for_spans() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("endpoint", ["localhost:4318", "grpc://localhost:4317", "http://", ""])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["localhost:4318", "grpc://localhost:4317", "http://", "", "http://[::1", "http://x:99999/"],
+)
 def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
     with pytest.raises(ModelError, match=r"is no address of a collector, which is like http://"):
         check_endpoint(endpoint)

@@ -97,10 +97,15 @@ def resolve(model: str, weights: bool = True) -> ModelSource:
         from kvikk.files.random_models import random_model
 
         return ModelSource(model, random_model(model))
-    path = Path(model).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(model).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, a home that nobody has
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"no model {model!r:.200}: {reason}") from None
+    if is_folder:
         return _folder(model, path, weights)
-    if path.is_file():
+    if is_file:
         return _file(model, path, weights)
     if hub.is_hub_id(model) and path.suffix != ".gguf":
         return _folder(model, hub.fetch(model, weights), weights)

@@ -25,8 +25,12 @@ _SAID_EVERY_S = 60.0
 
 def check_endpoint(endpoint: str) -> None:
     """Raise ModelError for an address where no spans can be sent, or without the means to."""
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(endpoint)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # half of an IPv6 address, a port beyond 65,535
+        is_address = False
+    if not is_address:
         raise ModelError(
             f"{endpoint!r} is no address of a collector, which is like "
             "http://localhost:4318/v1/traces"
