@@ -20,9 +20,9 @@ from kvikk.text.tokenizer import Tokenizer
 from kvikk.wire.kv_events import published_salt
 from kvikk.wire.segments_any import Api
 
-# A chunk costs about the same at any length; a replica, whose blocks are shorter, reuses up to so
-# much more than was expected.
-CHUNK_BYTES = 512
+# What a chunk costs is mostly the same at any length, and shorter prompts than one are not compared
+# at all: a first question and its system prompt are often some hundred bytes.
+CHUNK_BYTES = 256
 # A guess until usage has said how many tokens a model makes of a text.
 BYTES_PER_TOKEN = 4.0
 CHUNK_TOKENS = round(CHUNK_BYTES / BYTES_PER_TOKEN)
