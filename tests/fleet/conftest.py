@@ -21,7 +21,7 @@ _ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]

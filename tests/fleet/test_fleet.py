@@ -197,14 +197,21 @@ def test_a_streams_pieces_come_while_the_engine_works_on_the_rest(fleet: LiveFle
 def test_replicas_come_with_waiting_prompts_and_go_without(fleet: LiveFleet) -> None:
     """A few long prompts are more than two replicas are meant to have waiting."""
     assert fleet.num_replicas() == LEAST
-    threads = [
-        threading.Thread(target=fleet.complete, args=(fresh_prompt(1000), 1)) for _ in range(6)
-    ]
+    enough = threading.Event()
+
+    def ask_on() -> None:
+        while not enough.is_set():
+            fleet.complete(fresh_prompt(1000), 1)
+
+    threads = [threading.Thread(target=ask_on) for _ in range(6)]
     for thread in threads:
         thread.start()
-    fleet.wait_for(lambda: fleet.num_replicas() == MOST)
-    for thread in threads:
-        thread.join()
+    try:
+        fleet.wait_for(lambda: fleet.num_replicas() == MOST)
+    finally:
+        enough.set()
+        for thread in threads:
+            thread.join()
     fleet.wait_for(lambda: fleet.num_replicas() == LEAST)
 
 

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 UP = (sys.executable, "-m", "kvikk", "fleet", "up")
 SMALL = "replicas: {cpus: 0.25}\nengine: {threads: 1, kv_memory: 64MiB}\n"
 
@@ -35,7 +37,10 @@ def test_a_port_that_is_taken_is_named_in_one_line(tmp_path: Path) -> None:
     assert str(port) in lines[0]
 
 
-def test_a_fleet_whose_replicas_never_come_ends_with_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_fleet_whose_replicas_never_come_ends_when_told_to(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     file = tmp_path / "FLEET.yaml"
     file.write_text("model: smollm2\nport: 0\nreplicas: {cpus: 1000}\n")
     process = subprocess.Popen([*UP, str(file)], stderr=subprocess.PIPE, text=True)
@@ -43,8 +48,19 @@ def test_a_fleet_whose_replicas_never_come_ends_with_ctrl_c(tmp_path: Path) -> N
         assert process.stderr is not None
         assert process.stderr.readline().startswith("starting")
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(60) == 130
+        assert process.stderr.read() == ""
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_cluster_that_there_is_not_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    down = (sys.executable, "-m", "kvikk", "fleet", "down", "--address", f"127.0.0.1:{port}")
+    ran = subprocess.run(down, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"kvikk: no cluster of Ray at '127.0.0.1:{port}': ")
+    assert len(ran.stderr.splitlines()) == 1

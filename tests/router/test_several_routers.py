@@ -80,7 +80,7 @@ def test_a_key_has_the_same_home_from_both_routers_and_moves_from_both_alike(
         assert "; reason=key; " in reply.headers["x-kvikk-route"]
         return reply.headers["x-kvikk-replica"]
 
-    homes = [[ask(http, number) for number in range(12)] for http in deaf_routers]
+    homes = [[ask(http, number) for number in range(40)] for http in deaf_routers]
     assert homes[0] == homes[1]
     assert len(set(homes[0])) == REPLICAS
 

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ _SETTINGS = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "kvikk.fleet.proxy:middlewares",
 }
 _WATCH_S = 2.0
+_CONNECT_S = 5.0
 _ERROR_TYPE = re.compile(r"^[\w.]+(Error|Exception): ")
 
 
@@ -36,11 +38,16 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
         if not listening.is_set():  # replicas may never come: nothing is waited for
             raise KeyboardInterrupt
 
-    if is_local:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end)
+    def heed_signals() -> None:
+        if is_local:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, end)
+
+    heed_signals()
     ray, serve = _connect(options.ray, start=is_local)
+    heed_signals()  # Ray has put its own in place of them
     from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
 
     from kvikk.fleet.deployments import application
 
@@ -53,7 +60,7 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
             )
             say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
             serve.run(application(options), name=options.name)
-        except (RayError, RuntimeError) as error:
+        except (RayError, RayServeException, RuntimeError) as error:
             why = _last_words(serve, options.name) or _last_line(str(error))
             raise RequestError(f"the fleet did not start: {why}") from None
         listening.set()
@@ -104,13 +111,15 @@ def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
+        if not start:
+            _look_for(address)
         ray.init(
             address="local" if start else address,
             include_dashboard=False if start else None,
             log_to_driver=False,
             logging_level="ERROR",
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise RequestError(
             f"no cluster of Ray at {address!r}: {_first_line(error)}; start one with "
             "'ray start --head', or choose ray: local"
@@ -118,9 +127,22 @@ def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
     return ray, serve
 
 
+def _look_for(address: str) -> None:
+    """OSError if nobody listens at HOST:PORT, for which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+
+
 def _last_words(serve: Any, name: str) -> str:
     """What the replicas of a fleet that did not start died of, "" if they did not say."""
-    fleet = serve.status().applications.get(name)
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        fleet = serve.status().applications.get(name)
+    except (RayError, RayServeException):
+        return ""
     if fleet is None:
         return ""
     messages = [one.message for one in fleet.deployments.values() if one.status == "DEPLOY_FAILED"]
