@@ -31,7 +31,7 @@ def router_table(entries: Mapping[str, Mapping[str, Any]]) -> str:
     told = next(iter(measured.values()))
     if "cpu" in told:
         dates = sorted({one["date"] for one in measured.values()})
-        parts.append(f"{told['cpu']}, a core for the router, {' and '.join(dates)}. ")
+        parts.append(f"{told['cpu']}, a core for the router, {' and '.join(dates)}.")
     parts.append(f"Versions: {', '.join(versions)}.")
     return "\n\n".join(parts)
 
