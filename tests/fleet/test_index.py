@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-
-import zmq
 
 from kvikk.engine.options import EngineOptions
 from kvikk.fleet.attempts import HttpRequest, Tail
@@ -19,6 +16,7 @@ from kvikk.router.holdings.subscription import Subscription
 from kvikk.router.placement.options import PlacementOptions
 from kvikk.router.proxy.placement import Asked
 from kvikk.server.options import ServerOptions
+from tests.fleet.wires import lossy_wire
 
 BLOCK = 16
 
@@ -28,49 +26,6 @@ def body(number: int, num_tokens: int = 100) -> dict:
     tokens = [1 + (number % 4 * 131 + place * 7) % 997 for place in range(num_tokens // 3)]
     tokens += [1 + (number * 57 + place * 11) % 991 for place in range(num_tokens - len(tokens))]
     return {"model": "tiny", "prompt": tokens, "max_tokens": 1}
-
-
-class LossyWire:
-    """Passes published batches on, but for every third. What is repeated goes another way."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.lost = 0
-        self._context = zmq.Context()
-        self._heard = self._context.socket(zmq.SUB)
-        self._heard.setsockopt(zmq.SUBSCRIBE, b"")
-        self._heard.connect(endpoint)
-        self._told = self._context.socket(zmq.PUB)
-        self._told.bind("tcp://127.0.0.1:*")
-        self.endpoint = self._told.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._context.destroy(linger=0)
-
-    def _run(self) -> None:
-        number = 0
-        while not self._ended.is_set():
-            if not self._heard.poll(20):
-                continue
-            frames = self._heard.recv_multipart()
-            number += 1
-            if number % 3:
-                self._told.send_multipart(frames)
-            else:
-                self.lost += 1
-
-
-@contextmanager
-def lossy_wire(endpoint: str) -> Iterator[LossyWire]:
-    wire = LossyWire(endpoint)
-    try:
-        yield wire
-    finally:
-        wire.close()
 
 
 @asynccontextmanager
@@ -140,7 +95,7 @@ async def follow(model: Path) -> None:
             return figures["live_blocks"] + figures["cached_blocks"]
 
         assert replica.member.events is not None
-        with lossy_wire(replica.member.events) as wire:
+        with lossy_wire(replica.member.events, lambda number: number % 3 == 2) as wire:
             behind = replace(replica.member, events=wire.endpoint)
             async with ingress(behind) as lossy:
                 number = 0

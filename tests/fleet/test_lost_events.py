@@ -1,13 +1,11 @@
 """An engine's own list of its blocks against what a router made of events, whichever are lost."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +18,7 @@ from kvikk.router.placement.prompts import told_root
 from kvikk.router.records import ReplicaView
 from kvikk.server.kv_events import KvEventPublisher
 from tests.engine.driver import make_engine, request, run
+from tests.fleet.wires import lossy_wire
 
 SIZE = 4
 URL = "http://engine:8000"
@@ -45,42 +44,6 @@ class Truth:
 
     def named(self) -> set[tuple[int, ...]]:
         return set(self._tokens.values())
-
-
-class Wire:
-    """Passes on what is published, but for the batches that are ``lost``, by their places since
-    that was said.
-    """
-
-    def __init__(self, endpoint: str) -> None:
-        self.lost: frozenset[int] = frozenset()
-        self.place = 0
-        self.dropped = 0
-        self._context = zmq.Context()
-        self._heard = self._context.socket(zmq.SUB)
-        self._heard.setsockopt(zmq.SUBSCRIBE, b"")
-        self._heard.connect(endpoint)
-        self._told = self._context.socket(zmq.PUB)
-        self._told.bind("tcp://127.0.0.1:*")
-        self.endpoint = self._told.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._context.destroy(linger=0)
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            if self._heard.poll(10):
-                frames = self._heard.recv_multipart()
-                if self.place in self.lost:
-                    self.dropped += 1
-                else:
-                    self._told.send_multipart(frames)
-                self.place += bool(self.lost)
 
 
 @contextmanager
@@ -110,8 +73,11 @@ async def follow(
 ) -> None:
     engine, _ = make_engine(num_blocks=(8,), block_size=SIZE, max_context_tokens=28)
     truth = Truth(engine)
-    with published(engine, truth) as publisher:
-        wire = Wire(publisher.endpoint)
+    is_losing, places = False, count()  # ``lost`` counts from when it begins to lose
+    with (
+        published(engine, truth) as publisher,
+        lossy_wire(publisher.endpoint, lambda _: is_losing and next(places) in lost) as wire,
+    ):
         source = EventSource(wire.endpoint, publisher.replay_endpoint if can_repeat else None)
         placement = AwarePlacement(PlacementOptions(events={URL: source}))
         placement.joined(ReplicaView("engine", 0), URL)
@@ -123,14 +89,14 @@ async def follow(
                 await asyncio.sleep(0.02)
                 if is_true(placement, truth, (4, number % 7, 1, 1), can_repeat):
                     break
-            wire.lost = lost
+            is_losing = True
             for number, prompt in enumerate(prompts):
                 run(engine, [request(str(number), prompt, 1)])
                 if number in resets:
                     engine.reset_cache()
                 await asyncio.sleep(0.003)  # a batch of its own
             # From here on nothing is lost, and something comes: who missed the last then notices.
-            wire.lost = frozenset()
+            is_losing = False
             deadline_s = time.monotonic() + 30
             for more in count():
                 last = (3, more % 7, 1, 1)
@@ -143,7 +109,6 @@ async def follow(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            wire.close()
 
 
 def is_true(placement: AwarePlacement, truth: Truth, last: tuple[int, ...], is_whole: bool) -> bool:
