@@ -2,6 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from kvikk.files.sources import ModelSource
+from kvikk.router.placement.prompts import TextSide
+from kvikk.text.chat import load_chat_template
+from kvikk.text.tokenizer import load_tokenizer
 from tests.router.live import LiveRouter, StubReplica, router, stubs
 
 
@@ -26,3 +30,9 @@ def live(shared_router: LiveRouter, three_stubs: list[StubReplica]) -> Iterator[
         stub.forget()
     yield shared_router
     assert shared_router.is_idle(), shared_router.replicas()
+
+
+@pytest.fixture(scope="session")
+def text_side(smollm2_source: ModelSource) -> TextSide:
+    tokenizer = load_tokenizer(smollm2_source)
+    return TextSide(tokenizer, load_chat_template(smollm2_source, tokenizer))

@@ -1,4 +1,4 @@
-"""The placement as the proxy calls it: what it reads, learns, reconciles and accounts for."""
+"""The placement as the proxy calls it: what it learns, reconciles and accounts for."""
 
 import json
 from pathlib import Path
@@ -6,77 +6,14 @@ from pathlib import Path
 import pytest
 
 from kvikk.errors import RequestError
-from kvikk.router.placement.aware import AwarePlacement
 from kvikk.router.placement.books import CAUSES, Answer, FleetBooks
 from kvikk.router.placement.capacity import _of_kvikk, _of_vllm
-from kvikk.router.placement.content import read_content
 from kvikk.router.placement.options import EventSource, PlacementOptions, parse_event_source
-from kvikk.router.placement.prompts import TextSide, read_prompt, server_salt, told_root
-from kvikk.router.proxy.placement import Asked, Outcome, Reported
-from kvikk.router.records import Decision, ReplicaView, RoutedRequest
+from kvikk.router.placement.prompts import TextSide, server_salt
+from kvikk.router.proxy.placement import Outcome, Reported
 from kvikk.router.replay.reading import read_trace
-from kvikk.text.chat import load_chat_template
-from kvikk.text.tokenizer import load_tokenizer
 from kvikk.wire.kv_events import KvBatch, KvCleared, KvStored, published_salt
-from kvikk.wire.segments_chat import chat_segments
-
-LONG = "A policy for everybody who reads this carefully. " * 40
-
-
-@pytest.fixture(scope="module")
-def text_side() -> TextSide:
-    from kvikk.files.sources import resolve
-
-    source = resolve("smollm2")
-    tokenizer = load_tokenizer(source)
-    return TextSide(tokenizer, load_chat_template(source, tokenizer))
-
-
-def asked(body: object, number: int = 0, salt: bytes = b"", path: str = "", **headers) -> Asked:
-    value = body if isinstance(body, dict) else None
-    return Asked(
-        f"request-{number}",
-        path or "/v1/chat/completions",
-        value.get("model", "m") if value else "m",
-        "tenant",
-        salt,
-        json.dumps(body).encode(),
-        value,
-        {name.replace("_", "-").encode(): text.encode() for name, text in headers.items()},
-    )
-
-
-def chat(*texts: str, **more: object) -> dict:
-    roles = ["system", *["user", "assistant"] * len(texts)]
-    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
-    return {"model": "m", "messages": messages, **more}
-
-
-class Fleet:
-    """A placement with replicas that answer as the test says."""
-
-    def __init__(self, count: int = 3, **options) -> None:
-        self.placement = AwarePlacement(PlacementOptions(**options))
-        self.views = [ReplicaView(f"replica{slot}", slot) for slot in range(count)]
-        self.number = 0
-        for view in self.views:
-            self.placement.joined(view, f"http://replica{view.slot}")
-
-    def send(self, body: dict, **more) -> tuple[RoutedRequest, Decision]:
-        self.number += 1
-        request = self.placement.read(asked(body, self.number, **more))
-        return request, self.placement.decide(request, self.views, ())
-
-    def ask(self, body: dict, cached: int | None = None, **more) -> Decision:
-        """One request from start to end; it reuses what was predicted unless told otherwise."""
-        request, decision = self.send(body, **more)
-        hit = decision.hit_tokens if cached is None else cached
-        outcome = Outcome(200, "", 0.1, 0.2, Reported(request.prompt_tokens, hit, 5))
-        self.placement.answered(request, decision, outcome)
-        return decision
-
-    def fleet(self) -> dict:
-        return json.loads(self.placement.page("/v1/kvikk/fleet")[1])
+from tests.router.placing import LONG, Fleet, chat
 
 
 def test_a_conversation_goes_on_where_it_began() -> None:
@@ -107,79 +44,6 @@ def test_another_salt_has_no_affinity_and_no_hit() -> None:
         ):
             assert fleet.send(body, **salts)[0].hit_tokens == [0, 0, 0]
         assert max(fleet.send(chat(LONG, "hello", cache_salt="one"))[0].hit_tokens) > 400
-
-
-def test_keys_come_from_parsed_content_and_not_from_the_body_as_text(text_side: TextSide) -> None:
-    one, other = chat(LONG, 'he said "user": "somebody"'), chat(LONG, "another question")
-    spaced = asked(one)._replace(body=json.dumps(one, indent=8).encode())
-    assert read_prompt(asked(one), None) == read_prompt(spaced, None)
-    first, second = (read_prompt(asked(body), None) for body in (one, other))
-    assert first.session_name == second.session_name == ""
-    assert first.session != second.session
-    assert first.learned.keys[:5] == second.learned.keys[:5]
-
-
-def test_prompts_of_token_ids_are_keyed_by_their_tokens_and_not_by_their_length() -> None:
-    path = "/v1/completions"
-    one, other = ({"prompt": [start + n for n in range(64)]} for start in (0, 1))
-    first, second = (read_prompt(asked(body, path=path), None) for body in (one, other))
-    assert first.size == second.size == 64
-    assert len(first.learned.keys) == 2
-    assert not set(first.learned.keys) & set(second.learned.keys)
-
-
-def test_a_session_is_the_caller_s_word_for_it_or_its_beginning() -> None:
-    named = [
-        read_prompt(asked(chat("a", "b", prompt_cache_key="k")), None),
-        read_prompt(asked(chat("c", "d", prompt_cache_key="k")), None),
-        read_prompt(asked(chat("c", "d"), x_session_id="k"), None),
-    ]
-    assert len({prompt.session for prompt in named}) == 1
-    assert {prompt.session_name for prompt in named} == {"k"}
-    user = read_prompt(asked(chat("a", "b", metadata={"user_id": "k"})), None)
-    assert user.session == named[0].session
-    # Only what was made for that keeps requests together; a user may ask for this and that.
-    assert [prompt.key for prompt in (*named, user)] == [*[named[0].session] * 3, b""]
-    grown = [
-        read_prompt(asked(chat("a", "b")), None),
-        read_prompt(asked(chat("a", "b", "c", "d")), None),
-        read_prompt(asked(chat("a", "x")), None),
-    ]
-    assert grown[0].session == grown[1].session != grown[2].session
-    salted = read_prompt(asked(chat("a", "b", prompt_cache_key="k"), salt=b"s"), None)
-    assert salted.session != named[0].session
-
-
-@pytest.mark.parametrize(
-    "body",
-    [None, 7, {}, {"messages": 3}, {"messages": [3]}, {"prompt": [1.5]}, {"prompt": []}, {"x": 1}],
-)
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
-def test_bodies_that_make_no_sense_are_routed_all_the_same(
-    body: object, path: str, text_side: TextSide
-) -> None:
-    fleet = Fleet(text_side=text_side)
-    request = fleet.placement.read(asked(body, path=path))
-    assert request.prompt_tokens >= 1
-    assert fleet.placement.decide(request, fleet.views, ()).replica in fleet.views
-
-
-def test_with_a_tokeniser_prompts_are_the_very_tokens_of_the_server(text_side: TextSide) -> None:
-    body = chat("Be short.", "What is a cache?")
-    prompt = read_prompt(asked(body), text_side, (16,))
-    rendered = text_side.template.render(body["messages"])
-    tokens = text_side.tokenizer.encode(rendered, add_bos=False)
-    assert prompt.size == len(tokens)
-    assert prompt.told[0].block_tokens == 16
-    assert len(prompt.told[0].keys) == len(tokens) // 16
-
-
-def test_what_is_more_than_text_is_compared_by_content(text_side: TextSide) -> None:
-    parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
-    body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
-    prompt = read_prompt(asked(body), text_side, (16,))
-    assert prompt.learned.block_tokens == 0
-    assert prompt.told == ()
 
 
 def test_events_win_over_memory_and_salts_of_both_kinds_are_found(text_side: TextSide) -> None:
@@ -226,13 +90,6 @@ def test_a_word_of_the_replica_ends_what_was_guessed_of_it(text_side: TextSide) 
     assert len(holder.learned) > 0
     holder.hear(KvBatch(0.0, (KvCleared(),)))
     assert len(holder.learned) == len(holder.told) == 0
-
-
-def test_told_roots_differ_by_size_adapter_and_salt() -> None:
-    roots = {
-        told_root(*values) for values in ((16, "", ""), (32, "", ""), (16, "a", ""), (16, "", "a"))
-    }
-    assert len(roots) == 4
 
 
 def turns(number: int) -> list[dict]:
@@ -443,47 +300,3 @@ def test_event_sources_are_read_and_nonsense_is_refused() -> None:
     for options in ({"policy": "best"}, {"capacity_tokens": 0}):
         with pytest.raises(RequestError):
             PlacementOptions(**options)
-
-
-def test_a_message_has_the_same_keys_as_a_text_and_as_parts_and_beside_any_others() -> None:
-    text = "In the north the winters are long. " * 40
-    parts = [{"type": "text", "text": text}]
-    tail = [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]
-    plain, listed, longer = (
-        read_prompt(asked({"model": "m", "messages": messages}), None)
-        for messages in (
-            [{"role": "user", "content": text}],
-            [{"role": "user", "content": parts}],
-            [{"role": "user", "content": text}, *tail],
-        )
-    )
-    assert plain == listed
-    assert list(longer.learned.keys[: len(plain.learned.keys)]) == list(plain.learned.keys)
-    assert longer.prefix == plain.prefix != b""
-
-
-def test_content_is_what_the_walker_says_for_any_message() -> None:
-    """A message of two members takes a shorter way; the third member sends it the long one."""
-    for role in ("system", "developer", "user", "assistant", "tool", "function", "x", ""):
-        for content in ("", "text", "ünï", None, 5, [], ["a"], [{"type": "text", "text": "a"}]):
-            messages = [{"role": role, "content": content}, {"role": "user", "content": "end"}]
-            pieces = chat_segments({"messages": messages})
-            text = "".join(f"{one.role}\0{one.kind}\0{one.text}\0" for one in pieces)
-            assert read_content("chat_completions", {"messages": messages}).data == text.encode()
-
-
-def test_a_beginning_is_all_up_to_the_first_question_to_the_byte() -> None:
-    """In characters of several bytes too, and wherever in a chunk it ends."""
-    for length in range(0, 600, 7):
-        system, question = "ö" * length, "ß?"
-        begins = {
-            read_prompt(asked(body), None).prefix
-            for body in (chat(system, question), chat(system, question, "ja", "und?"))
-        }
-        others = {
-            read_prompt(asked(chat(system, other, "ja")), None).prefix
-            for other in ("ß!", "ß??", "ß")
-        }
-        assert len(begins) == 1
-        assert len(others) == 3
-        assert not begins & others
