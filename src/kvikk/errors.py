@@ -23,6 +23,10 @@ class RequestError(KvikkError):
         self.parameter = parameter
 
 
+class UnknownModelError(RequestError):
+    """The request names a model or an adapter that is not here; ``parameter`` says where."""
+
+
 class BusyError(KvikkError):
     """No room at the moment: the same request may be sent again after ``retry_after_s`` seconds."""
 

@@ -15,7 +15,7 @@ from kvikk.backends.base import SamplingParameters
 from kvikk.engine.loading import LoadedEngine, load_engine
 from kvikk.engine.lookup import Guess
 from kvikk.engine.options import EngineOptions
-from kvikk.engine.requests import Generation, Request
+from kvikk.engine.requests import Generation, Output, Request
 from kvikk.engine.speculation import Speculation
 from kvikk.errors import RequestError
 from kvikk.text.grammars import GrammarCompiler
@@ -200,6 +200,7 @@ class MostlyRight:
         (GrammarSpec("grammar", "start: there", "place"), "unknown name"),
         (GrammarSpec("regex", r"[^\s\S]", "place"), "no answer"),
         (json_schema({"$ref": "#"}, "place"), "no answer"),
+        (GrammarSpec("regex", "(a{1000}){1000}", "place"), "too large to follow"),
     ],
 )
 def test_what_is_no_grammar_is_refused_in_one_line(
@@ -215,3 +216,30 @@ def test_a_grammar_says_itself_when_an_answer_ends(compiler: GrammarCompiler) ->
     grammar = compiler.compile(GrammarSpec("choice", '["a"]', "x"))
     with pytest.raises(RequestError, match="leave min_tokens out"):
         replace(Generation(5, grammar=grammar), min_tokens=2)
+
+
+def test_a_grammar_that_grows_too_large_ends_its_own_answer_and_no_other(
+    loaded: LoadedEngine, compiler: GrammarCompiler
+) -> None:
+    # Which of the characters so far count is open for a long time, and all that may be is followed.
+    spec = GrammarSpec("regex", "(?:[a-z]+ )*[aeiou](?:[a-z ]{1,20}[mnop]){8}Z", "guided_regex")
+    grammar = compiler.compile(spec)
+    generation = Generation(400, DRAWN, seed=1, grammar=grammar)
+    answers: dict[str, Output] = {}
+    for request in (
+        Request("large", (1, 2, 3), generation),
+        Request("plain", (1, 2, 4), Generation(20, ignore_eos=True)),
+    ):
+        loaded.engine.add(request)
+    while loaded.engine.has_work:
+        for output in loaded.engine.step():
+            answers[output.request_id] = output
+    refusal = answers["large"].refusal
+    assert refusal is not None
+    assert refusal.parameter == "guided_regex"
+    assert "too large" in str(refusal)
+    assert "backend" not in str(answers["large"].error)
+    assert answers["plain"].finish_reason == "length"
+    # What others built of it is not held against the next one.
+    assert compiler.compile(spec) is not grammar
+    assert compiler.compile(spec).start().allowed().any()

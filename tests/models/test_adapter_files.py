@@ -118,6 +118,11 @@ REFUSED_TENSORS: dict[str, Tensors] = {
     "no matrix A or B": {f"{QUERY}.lora_magnitude_vector": np.ones(128, np.float32)},
     "lacks lora_B": {f"{QUERY}.lora_A.weight": np.ones((4, 64), np.float32)},
     "NaN": {name: values * np.nan for name, values in pair(QUERY, 128, 64).items()},
+    "a number beyond 65,504": {
+        name: values * np.float32(1e30) for name, values in pair(QUERY, 128, 64).items()
+    },
+    "under two names": pair(QUERY, 128, 64)
+    | pair(QUERY.replace(".model.layers", ".language_model.model.layers"), 128, 64),
     "has no tensors": {},
 }
 

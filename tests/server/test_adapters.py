@@ -1,19 +1,25 @@
 """Adapters over HTTP: named as a model, loaded and unloaded while it serves, and never mixed up."""
 
+import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from kvikk.backends.reference.backend import ReferenceBackend
 from kvikk.engine.llm import LLM
 from kvikk.engine.loading import load_engine
 from kvikk.engine.options import EngineOptions
 from kvikk.errors import ModelError, RequestError
+from kvikk.files.adapters import CONFIG_NAME, WEIGHTS_NAME
 from kvikk.files.sources import resolve
 from kvikk.models.load import load_decoder
 from kvikk.server.app import create_app
 from kvikk.server.options import ServerOptions
+from kvikk.server.report import memory_table
+from kvikk.shapes.quantities import format_bytes
 from tests.backends.driver import Driver
 from tests.server.adapters import merged, write_adapter
 from tests.server.live import LiveServer, start
@@ -149,6 +155,32 @@ def test_adapters_come_and_go_while_it_serves(server, folders):
     server.post("/v1/unload_lora_adapter", {"lora_name": "azure"})
 
 
+def test_an_adapter_that_overflows_is_named_and_harms_nobody(server, decoder, tmp_path):
+    folder = write_adapter(tmp_path / "huge", decoder, seed=9)
+    tensors = load_file(folder / WEIGHTS_NAME)
+    large = {name: 1e5 * values for name, values in tensors.items() if ".mlp." in name}
+    save_file(large, folder / WEIGHTS_NAME)
+    config = json.loads((folder / CONFIG_NAME).read_text())
+    (folder / CONFIG_NAME).write_text(json.dumps(config | {"lora_alpha": 9e5}))
+    body = {"lora_name": "huge", "lora_path": str(folder)}
+    assert server.post("/v1/load_lora_adapter", body).status_code == 200
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(say, server, "r")
+        with pytest.raises(openai.BadRequestError) as caught:
+            say(server, "huge")
+        assert caught.value.param == "model"
+        assert "'huge'" in caught.value.body["message"]
+        assert told(other.result()) == told(say(server, "r"))
+        response = server.post("/v1/embeddings", {"model": "huge", "input": "A"})
+        assert response.json()["error"]["param"] == "model"
+        # Of two that unload it at once one does, and the other is told that there is none.
+        unloads = [
+            pool.submit(server.post, "/v1/unload_lora_adapter", {"lora_name": "huge"})
+            for _ in range(8)
+        ]
+        assert sorted(one.result().status_code for one in unloads) == [200] + 7 * [404]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "parameter", "part"),
     [
@@ -219,3 +251,16 @@ def test_an_adapter_that_cannot_be_used_stops_the_start_in_one_line(tiny_model, 
     loaded = load_engine(EngineOptions(str(tiny_model), adapters=(("tiny", path),), **small))
     with pytest.raises(ModelError, match="cannot be called 'tiny'"):
         create_app(loaded, ServerOptions())
+
+
+def test_the_memory_table_counts_adapters(tiny_model, folders):
+    options = EngineOptions(
+        str(tiny_model), backend="reference", kv_memory_bytes=8 << 20,
+        adapters=(("r", str(folders["r"])),),
+    )  # fmt: skip
+    loaded = load_engine(options)
+    tensors = load_file(folders["r"] / WEIGHTS_NAME)
+    counted = format_bytes(sum(values.nbytes for values in tensors.values()))
+    table = memory_table(loaded.memory, loaded.engine.adapters.by_name.values())
+    assert re.search(rf"^adapters +{counted}  r$", table, re.MULTILINE)
+    assert "adapters" not in memory_table(loaded.memory)

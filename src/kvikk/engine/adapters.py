@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvikk.backends.base import Backend
-from kvikk.errors import RequestError
+from kvikk.errors import RequestError, UnknownModelError
 from kvikk.models.adapter import Adapter
 
 MAX_ADAPTERS = 64
@@ -83,13 +83,14 @@ class Adapters:
     def of(self, name: str) -> LoadedAdapter | None:
         """The adapter of this name; None for the empty one, the base model.
 
-        Raises RequestError if there is none of that name.
+        Raises UnknownModelError if there is none of that name.
         """
         if not name:
             return None
         adapter = self.by_name.get(name)
         if adapter is None:
-            raise RequestError(f"no adapter {name[:_MAX_NAME_CHARACTERS]!r} is loaded", "model")
+            told = name[:_MAX_NAME_CHARACTERS]
+            raise UnknownModelError(f"no adapter {told!r} is loaded", "model")
         return adapter
 
     def hold(self, adapter: LoadedAdapter) -> None:

@@ -19,6 +19,7 @@ from kvikk.engine.pooling import PooledPrompt
 from kvikk.engine.requests import FinishReason, Output, TokenLogprob
 from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
+from kvikk.errors import RequestError
 
 
 class Answering:
@@ -97,14 +98,16 @@ class Answering:
             if token_ids:
                 outputs.append(self._accept(sequence, token_ids, logprobs[row], now_s))
             else:
-                outputs += self._requests.fail([sequence], LogitsError((row,)))
+                reason = _own_fault(sequence) or LogitsError((row,))
+                outputs += self._requests.fail([sequence], reason)
         return outputs
 
     def pool(self, sequence: Sequence, pooled: PooledPrompt) -> Output:
         """End a request whose prompt was wanted as a vector, and is computed."""
         vector = pooled.vector()
         if not np.isfinite(vector).all():
-            error = ArithmeticError("a prompt's hidden states are no finite numbers")
+            not_finite = ArithmeticError("a prompt's hidden states are no finite numbers")
+            error = _own_fault(sequence) or not_finite
             return self._requests.fail([sequence], error)[0]
         self.set_computed(sequence, sequence.num_prompt_tokens)
         sequence.timings = replace(sequence.timings, first_token_s=time.monotonic())
@@ -163,3 +166,15 @@ class Answering:
             prompt_logprobs=prompt_logprobs,
         )
         return output if reason is None else self._requests.finish(sequence, reason, output)
+
+
+def _own_fault(sequence: Sequence) -> RequestError | None:
+    """What a request asked for that left nothing to go on with; None where it is not that."""
+    refusal = None if sequence.editor is None else sequence.editor.refusal
+    if refusal is None and sequence.adapter is not None:
+        return RequestError(
+            f"model: with the adapter {sequence.adapter.name!r} numbers grow beyond what can be "
+            "computed with; its weights are damaged or were made for another model",
+            "model",
+        )
+    return refusal

@@ -62,7 +62,7 @@ class AsyncLLM:
                 output = await outputs.get()
                 ended = output.ends_request
                 if output.error is not None:
-                    raise RuntimeError(output.error)
+                    raise output.refusal or RuntimeError(output.error)
                 yield output
         finally:
             if not ended:

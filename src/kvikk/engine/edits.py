@@ -12,6 +12,7 @@ import numpy as np
 
 from kvikk.backends.base import LogitsEdit
 from kvikk.engine.requests import Generation
+from kvikk.errors import RequestError
 from kvikk.text.grammars import GrammarState
 
 _FIRST_ROOM = 64
@@ -55,6 +56,11 @@ class LogitsEditor:
         if not edits and generation.grammar is None:
             return None
         return cls(generation, num_prompt_tokens, end_token_ids)
+
+    @property
+    def refusal(self) -> RequestError | None:
+        """Why no token can come next, where that is the grammar's doing."""
+        return None if self._grammar is None else self._grammar.refusal
 
     def edit(self, token_ids: Sequence[int], guesses: Sequence[int] = ()) -> LogitsEdit | None:
         """What to do to the logits that follow ``token_ids``, prompt and answer, and ``guesses``.

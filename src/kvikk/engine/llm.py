@@ -127,7 +127,7 @@ class LLM:
         )
         for output in self._outputs([self._request(prompt, generation, adapter)]):
             if output.error is not None:
-                raise RuntimeError(output.error)
+                raise output.refusal or RuntimeError(output.error)
             yield output
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **parameters: Any) -> Completion:
@@ -199,10 +199,13 @@ def _generation(
 
 
 def completion(prompt_token_ids: tuple[int, ...], outputs: list[Output]) -> Completion:
-    """The whole that one answer's outputs make. Raises RuntimeError if it failed."""
+    """The whole that one answer's outputs make.
+
+    Raises RequestError if it failed by its own fault, and RuntimeError if not.
+    """
     last = outputs[-1]
     if last.finish_reason is None or last.error is not None:
-        raise RuntimeError(last.error or "the answer never ended")
+        raise last.refusal or RuntimeError(last.error or "the answer never ended")
     return Completion(
         prompt_token_ids,
         tuple(token_id for output in outputs for token_id in output.token_ids),

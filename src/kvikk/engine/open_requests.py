@@ -12,6 +12,7 @@ from kvikk.engine.scheduler import Scheduler
 from kvikk.engine.sequence import Sequence
 from kvikk.engine.sessions import WAKE_ROUTE, Sessions
 from kvikk.engine.tiering import Tiering
+from kvikk.errors import RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,13 @@ class OpenRequests:
             self._adapters.hold(sequence.adapter)
 
     def fail(self, sequences: list[Sequence], error: Exception) -> list[Output]:
-        """End these answers; the engine lives on."""
+        """End these answers; the engine lives on.
+
+        A RequestError is the requests' own fault: their callers are told, and no log is wanted.
+        """
+        if isinstance(error, RequestError):
+            ends = [self.finish(sequence, "error", error=str(error)) for sequence in sequences]
+            return [replace(end, refusal=error) for end in ends]
         logger.error("%d requests end: the backend failed", len(sequences), exc_info=error)
         reason = f"the backend failed: {type(error).__name__}: {error}"
         return [self.finish(sequence, "error", error=reason) for sequence in sequences]

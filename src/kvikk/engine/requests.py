@@ -215,7 +215,8 @@ class Output:
     the answer's own.
 
     ``embedding``, ``[hidden_size]``, is all that a request gets which wants its prompt as a vector.
-    ``refusal`` is the error of one that could not be queued: its adapter went a moment before.
+    ``refusal`` is the error of one that failed by its own fault: its adapter went a moment before
+    it was queued, or its grammar grew too large.
     ``logprobs`` are the tokens', where asked for; ``prompt_logprobs`` come with a request's first
     output, for each of the prompt's tokens but the first.
     """

@@ -58,6 +58,9 @@ _MODULE = re.compile(
     r"(?:layers|h)\.(\d{1,5})\.(.+)"
 )
 
+# Of float16, in which many are trained. What is larger is damage, and products of it overflow.
+_LARGEST = 65_504
+
 
 def load_adapter(source: AdapterSource, decoder: Decoder) -> Adapter:
     """The adapter in ``source``, for ``decoder``.
@@ -70,7 +73,10 @@ def load_adapter(source: AdapterSource, decoder: Decoder) -> Adapter:
     pairs = _pairs(weights, source.tensors)
     deltas: dict[tuple[int, Role], LowRank] = {}
     for module, (a, b) in pairs.items():
-        deltas |= _deltas(weights, module, a, b, options, decoder)
+        found = _deltas(weights, module, a, b, options, decoder)
+        if not deltas.keys().isdisjoint(found):
+            raise ModelError(f"{weights}: adapts the module {module!r:.120} under two names")
+        deltas |= found
     if not deltas:
         raise ModelError(f"{weights}: has no tensors; expected pairs of lora_A and lora_B")
     return Adapter(source.content_digest(), MappingProxyType(deltas))
@@ -135,6 +141,9 @@ def _deltas(
 
 def _numbers(path: Path, tensor: Tensor) -> NDArray[np.float32]:
     values = dequantize(tensor)
-    if not np.isfinite(values).all():
-        raise ModelError(f"{path}: tensor {tensor.name!r:.160} holds NaN or infinity")
+    if not (np.abs(values) <= _LARGEST).all():
+        raise ModelError(
+            f"{path}: tensor {tensor.name!r:.160} holds NaN, infinity, or a number beyond "
+            f"{_LARGEST:,}; an adapter's are small"
+        )
     return values

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from kvikk.engine.requests import Output
 from kvikk.server.billing.tabs import Tab
 from kvikk.server.choices import Choice, Choices, PromptTokens
-from kvikk.server.errors import ApiError
+from kvikk.server.errors import ApiError, as_api_error
 from kvikk.server.keys import Caller
 from kvikk.server.mailbox import Mailbox
 from kvikk.server.question import Question
@@ -242,8 +242,7 @@ def failure(output: Output) -> ApiError:
     """What a caller is told of an output that is an end by failure."""
     if output.finish_reason == "abort":
         return ApiError(503, "the server is shutting down; the answer was cut short")
-    refusal = output.refusal
-    if refusal is not None and refusal.parameter == "model":
-        return ApiError(404, str(refusal), parameter="model", code="model_not_found")
+    if output.refusal is not None:
+        return as_api_error(output.refusal)
     logger.error("request %s failed: %s", output.request_id, output.error)
     return ApiError(500, "the engine failed on this request; the server's log says why")

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from kvikk.errors import RequestError
+from kvikk.errors import RequestError, UnknownModelError
 from kvikk.wire.errors import ErrorBody, ErrorType
 from kvikk.wire.events import encode_json
 from kvikk.wire.messages.errors import error_json
@@ -66,6 +66,8 @@ def as_api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
+        case UnknownModelError():
+            return ApiError(404, str(error), parameter=error.parameter, code="model_not_found")
         case RequestError():
             return ApiError(400, str(error), parameter=error.parameter)
         case HTTPException():

@@ -1,7 +1,7 @@
 """What a request may name as its model: the one that is served, and its adapters."""
 
 from kvikk.engine.adapters import Adapters
-from kvikk.server.errors import ApiError
+from kvikk.errors import UnknownModelError
 from kvikk.wire.models import ModelCard
 
 _NAMES_TOLD = 20
@@ -27,16 +27,13 @@ class ServedModels:
         ]
 
     def find(self, name: str) -> ModelCard:
-        """The one of this name. Raises ApiError (404) if there is none."""
+        """The one of this name. Raises UnknownModelError if there is none."""
         cards = self.cards()
         found = next((card for card in cards if card.id == name), None)
         if found is None:
             names = ", ".join(repr(card.id) for card in cards[:_NAMES_TOLD])
-            raise ApiError(
-                404,
-                f"no model {name[:200]!r} here; this server has {names}",
-                parameter="model",
-                code="model_not_found",
+            raise UnknownModelError(
+                f"no model {name[:200]!r} here; this server has {names}", "model"
             )
         return found
 

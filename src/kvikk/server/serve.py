@@ -49,7 +49,7 @@ def run_server(options: ServerOptions) -> None:
     with loading_line(options.engine.model) as progress:
         loaded = load_engine(options.engine, progress)
     say(f"{loaded.model} on the {loaded.backend} backend, ready after {loaded.load_s:.1f} s")
-    say(memory_table(loaded.memory))
+    say(memory_table(loaded.memory, loaded.engine.adapters.by_name.values()))
     if rules is not None:
         say("\n".join(rules.told()))
     # The vocabulary and the kernels are hundreds of thousands of objects that stay: the collector

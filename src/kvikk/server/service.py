@@ -102,7 +102,7 @@ class Service:
         return Postman(asyncio.get_running_loop())
 
     def check_model(self, model: str) -> None:
-        """Raise ApiError (404) unless ``model`` is the one that is served, or an adapter of it."""
+        """Raise UnknownModelError unless ``model`` is the served one, or an adapter of it."""
         self.models.find(model)
 
     def open_tab(self, question: Question, caller: Caller) -> Tab:

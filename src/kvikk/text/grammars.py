@@ -7,7 +7,6 @@ has a state of its own.
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,21 @@ class GrammarState:
     ``allowed`` says which tokens may come next: bit t % 32 of word t // 32 is token t.
     """
 
-    def __init__(self, matcher: "llguidance.LLMatcher") -> None:
+    def __init__(self, grammar: "Grammar", matcher: "llguidance.LLMatcher") -> None:
+        self._grammar = grammar
         self._matcher = matcher
+
+    @property
+    def refusal(self) -> RequestError | None:
+        """What to say where the grammar has become too large to follow; None while it is well."""
+        if not self._matcher.is_error():
+            return None
+        parameter = self._grammar.parameter
+        return RequestError(
+            f"{parameter}: the grammar has grown too large to follow in the middle of the answer; "
+            "ask for fewer or shorter repetitions",
+            parameter,
+        )
 
     def advance(self, token_ids: Sequence[int]) -> None:
         """Tokens that were chosen, each of them allowed."""
@@ -50,20 +62,27 @@ class GrammarState:
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         if self._matcher.is_error():
             words = np.zeros_like(words)
+            self._grammar.is_spent = True
         if taken:
             self._matcher.rollback(taken)
         return words
 
 
-@dataclass(frozen=True)
 class Grammar:
-    """A compiled grammar. Safe to start from several threads."""
+    """A compiled grammar. Safe to start from several threads.
 
-    _matcher: "llguidance.LLMatcher"
+    Its answers share what is built of it on the way. Where that grows too large for one of them it
+    ``is_spent``: none can follow it any more. ``parameter`` is the field it came in.
+    """
+
+    def __init__(self, matcher: "llguidance.LLMatcher", parameter: str) -> None:
+        self._matcher = matcher
+        self.parameter = parameter
+        self.is_spent = False
 
     def start(self) -> GrammarState:
         """The state before the first token."""
-        return GrammarState(self._matcher.deep_copy())
+        return GrammarState(self, self._matcher.deep_copy())
 
 
 class GrammarCompiler:
@@ -80,7 +99,11 @@ class GrammarCompiler:
 
         May take tens of milliseconds, and the first one of a server longer.
         """
-        return self._compiled(spec)
+        grammar = self._compiled(spec)
+        if grammar.is_spent:
+            self._compiled.cache_clear()  # it cannot forget one alone
+            grammar = self._compiled(spec)
+        return grammar
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         try:
@@ -103,8 +126,10 @@ class GrammarCompiler:
         matcher = LLMatcher(self._vocabulary, described, log_level=0)
         if matcher.is_error():
             raise _unusable(spec, matcher.get_error())
-        grammar = Grammar(matcher)
-        if not grammar.start().allowed().any():  # seen when it is followed, not when it is read
+        grammar = Grammar(matcher, spec.parameter)
+        # Seen when it is followed, not when it is read. The first answer may build all that there
+        # is room for, so that there is none for the second.
+        if not all(grammar.start().allowed().any() for _ in range(2)):
             raise _unusable(spec, "no answer keeps to it, or it is too large to follow")
         return grammar
 
