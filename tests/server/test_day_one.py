@@ -181,6 +181,9 @@ def test_tokens_and_texts_and_the_configuration(server: LiveServer) -> None:
     info = server.http.get("/tokenizer_info", headers=headers).json()
     assert "message.content" in info["chat_template"]
     assert info["vocab_size"] > max(told["tokens"])
+    foreign = server.post("/detokenize", {"tokens": [1, info["vocab_size"]]}, headers=headers)
+    assert foreign.status_code == 400
+    assert foreign.json()["error"]["param"] == "tokens[1]"
     messages = [{"role": "user", "content": "bada"}]
     chat = server.post("/tokenize", {"messages": messages}, headers=headers).json()
     asked = {"model": "tiny", "messages": messages, "max_tokens": 1}

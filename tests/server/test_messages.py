@@ -148,6 +148,18 @@ def test_models_are_listed_for_whoever_asks(server: LiveServer) -> None:
         ({"mcp_servers": [{}]}, "mcp_servers: is not supported"),
         ({"stop_sequences": [""]}, "stop_sequences[0]: a stop string has"),
         ({"diagnostics": 5}, "diagnostics: expected an object"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "a"},
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}] * 2,
+                    },
+                ]
+            },
+            "messages: 2 tool_use blocks have the id 't'",
+        ),
         # The rules of cache_control.
         (
             {"system": [text("a", FIVE_MINUTES)] * 4, "cache_control": FIVE_MINUTES},

@@ -153,6 +153,8 @@ def test_a_prompt_is_text_or_token_ids_or_a_list_of_one(prompt, expected):
             "expected an object",
         ),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "strings to choose"),
+        ({"structured_outputs": {"rejex": "a"}}, "structured_outputs.rejex", "expected json or"),
+        ({"kvikk": {"legder": True}}, "kvikk.legder", "expected ledger"),
         ({"guided_regex": 5}, "guided_regex", "expected a string"),
         ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice", "guided_regex is one"),
         ({"frequency_penalty": 2.5}, "frequency_penalty", "from -2 to 2"),

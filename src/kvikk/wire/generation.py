@@ -222,7 +222,10 @@ def _stop(value: JsonValue, max_stops: int) -> tuple[str, ...]:
 
 def read_include_ledger(value: JsonValue) -> bool:
     """The server's own field: an object, with what is wanted beside the answer."""
-    return not value.is_null and value.get("ledger").boolean(False)
+    if value.is_null:
+        return False
+    value.refuse_others("ledger")
+    return value.get("ledger").boolean(False)
 
 
 def _token_ids(value: JsonValue) -> tuple[int, ...]:

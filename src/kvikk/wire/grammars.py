@@ -16,6 +16,8 @@ _KINDS: Mapping[str, GrammarKind] = {
     "choice": "choice",
     "grammar": "grammar",
 }
+# What ``structured_outputs`` may say besides, and what is done anyway.
+_DONE_ANYWAY = ("disable_fallback", "disable_any_whitespace")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def _grammars(body: JsonValue) -> Iterator[GrammarSpec]:
         if spec is not None:
             yield spec
     several = body.get("structured_outputs")
+    if not several.is_null:
+        several.refuse_others(*_KINDS, "json_object", *_DONE_ANYWAY)
     for name, kind in _KINDS.items():
         places = [body.get(f"guided_{name}")]
         if not several.is_null:

@@ -60,6 +60,12 @@ class JsonValue:
             self.fail_type("an object")
         return self.value
 
+    def refuse_others(self, *known: str) -> None:
+        """Refuse an object's members that are not ``known``, unless they ask for nothing."""
+        for name, value in self.members().items():
+            if name not in known and value not in (None, False, "", [], {}):
+                self.get(name).fail(f"is not known here; expected {' or '.join(known)}")
+
     def elements(self) -> Sequence[Any]:
         """The elements of a list, as they are."""
         if not isinstance(self.value, list):

@@ -39,6 +39,9 @@ def obj(properties: Mapping[str, Schema], required: Sequence[str] = ()) -> Schem
     return described | {"required": list(required)} if required else described
 
 
+_NO_OTHERS: Schema = {"additionalProperties": False}
+
+
 def number(minimum: float, maximum: float) -> Schema:
     """A number in a range."""
     return {"type": "number", "minimum": minimum, "maximum": maximum}
@@ -72,12 +75,15 @@ _GENERATION: Mapping[str, Schema] = {
             "choice": array({"type": "string", "minLength": 1}, minItems=1),
             "grammar": TEXT,
             "json_object": FLAG,
+            "disable_fallback": FLAG,
+            "disable_any_whitespace": FLAG,
         }
-    ),
+    )
+    | _NO_OTHERS,
     "seed": whole(-(2**63), 2**63 - 1),
     "ignore_eos": FLAG,
     "cache_salt": TEXT,
-    "kvikk": obj({"ledger": FLAG}),
+    "kvikk": obj({"ledger": FLAG}) | _NO_OTHERS,
     "stream": FLAG,
 }
 _STOP = {"type": "string", "minLength": 1, "maxLength": 1024}
@@ -324,7 +330,7 @@ EMBEDDING = obj(
         "pooling": words("last", "mean"),
         "priority": whole(-(2**31) + 1, 2**31 - 1),
         "cache_salt": TEXT,
-        "kvikk": obj({"ledger": FLAG}),
+        "kvikk": obj({"ledger": FLAG}) | _NO_OTHERS,
     },
     ["model", "input"],
 )

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvikk.errors import RequestError
 from kvikk.server.bodies import read_body
 from kvikk.server.openapi import takes
 from kvikk.server.replies import json_response
@@ -34,11 +35,18 @@ async def tokenize(request: Request) -> Response:
 
 @router.post("/detokenize", openapi_extra=takes(DETOKENIZE))
 async def detokenize(request: Request) -> Response:
-    """The text that tokens are."""
+    """The text that tokens are. 400 for ids that the vocabulary does not have."""
     service: Service = request.app.state.service
     _, asked = await read_body(request, DetokenizeRequest.from_json)
     if asked.model is not None:
         service.check_model(asked.model)
+    size = service.tokenizer.vocabulary_size
+    for number, token_id in enumerate(asked.token_ids):
+        if token_id >= size:
+            place = f"tokens[{number}]"
+            raise RequestError(
+                f"{place}: the vocabulary has no {token_id}, only 0 to {size - 1}", place
+            )
     return json_response({"prompt": service.tokenizer.decode(asked.token_ids, special=True)})
 
 

@@ -1,6 +1,7 @@
 """Content of Messages: blocks of text, thinking, calls of tools and their results."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 from kvikk.wire.conversation import Message, Role, Text
@@ -36,6 +37,10 @@ def read_messages(value: JsonValue, markers: Markers) -> tuple[Message, ...]:
                 messages.append(message)
     if not messages:
         value.fail("is empty; at least one message is needed")
+    calls = Counter(call.id for message in messages for call in message.tool_calls)
+    for call_id, count in calls.most_common(1):
+        if count > 1:
+            value.fail(f"{count} tool_use blocks have the id {call_id[:80]!r}; each needs its own")
     return tuple(messages)
 
 
