@@ -68,3 +68,12 @@ def test_a_tier_whose_answer_takes_longer_than_computing_is_not_even_asked(
     assert asked == []
     assert [span.cause for span in spans] == [Cause.EXPIRED, Cause.TAIL]
     assert spans[0].detail.part == "sleep"
+
+
+def test_a_tier_that_was_slow_is_asked_again_as_soon_as_it_answers_others_quickly() -> None:
+    engine, expected = engine_that_knows(tokens_per_s=1e3, latency_s=5, bytes_per_s=1e9)
+    for number in range(40):  # requests that want nothing from it, and tell it what they used
+        driver.run(engine, [driver.request(f"other {number}", [50, 51, 52, 53, number], 2)])
+        assert engine.tiering.drain(20)
+    spans = told(engine, expected)
+    assert [span.cause for span in spans] == [Cause.HIT_HOST, Cause.TAIL]

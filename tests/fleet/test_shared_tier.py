@@ -147,8 +147,7 @@ def test_a_server_that_hangs_or_dies_leaves_every_answer_right_and_booked_as_com
         assert tier(alone)["trouble"] is not None
         server.resume()
 
-        # It comes back by itself: what is computed goes there again. (For a minute nothing is
-        # fetched: a server that took two seconds to answer is slower than computing this little.)
+        # It comes back by itself: what is computed goes there again.
         before = server.client.dbsize()
         for seed in range(400, 500):
             ask(alone, prompt(seed, 4))

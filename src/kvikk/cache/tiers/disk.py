@@ -65,6 +65,11 @@ class DiskTier:
                 "with --disk-tier"
             ) from None
 
+    @property
+    def readable(self) -> bool:
+        """Whether the last attempt worked."""
+        return self._reading.trouble is None
+
     def put(self, keys: Sequence[bytes], blocks: Sequence[bytes]) -> int:
         """Write blocks, if the disk takes them."""
         stored = 0

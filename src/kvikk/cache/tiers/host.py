@@ -30,6 +30,11 @@ class HostTier:
         self._values: dict[bytes, bytes] = {}
         self._stored = self._loaded = self._evicted = self._unfit = 0
 
+    @property
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
     def put(self, keys: Sequence[bytes], blocks: Sequence[bytes]) -> int:
         """Compress and keep blocks."""
         stored = 0

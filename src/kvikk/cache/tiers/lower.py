@@ -93,10 +93,17 @@ class Lower:
                 tier.put(keys, blocks)
 
     def touch(self, names: Sequence[Name]) -> None:
-        """These were used together: a chain from its beginning."""
+        """These were used together: a chain from its beginning.
+
+        Nobody waits for the answer, and it says how soon a tier answers now, also one that is not
+        asked because it was slow.
+        """
         keys = [tier_key(*name) for name in names]
-        for tier in self.tiers:
+        for tier, speed in zip(self.tiers, self.speeds, strict=True):
+            started_s = time.perf_counter()
             tier.touch(keys)
+            if keys and tier.readable:
+                speed.asked(time.perf_counter() - started_s)
 
     def find(self, lookup: Lookup) -> Found:
         """The prefix that is worth having, and where what the pool lacks of it lies.
@@ -136,7 +143,7 @@ class Lower:
             started_s = time.perf_counter()
             blocks = self.tiers[number].get(keys)
             num_bytes = sum(len(block) for block in blocks if block is not None)
-            if num_bytes:
+            if num_bytes and self.tiers[number].readable:
                 self.speeds[number].loaded(num_bytes, time.perf_counter() - started_s)
             for name, block in zip(together, blocks, strict=True):
                 if block is None:
@@ -175,7 +182,8 @@ class Lower:
             if wanted:
                 started_s = time.perf_counter()
                 answers = self.tiers[number].contains([tier_key(*name) for name in wanted])
-                self.speeds[number].asked(time.perf_counter() - started_s)
+                if self.tiers[number].readable:  # one that hangs rests, and is not slow after that
+                    self.speeds[number].asked(time.perf_counter() - started_s)
                 places.update(
                     (name, number) for name, there in zip(wanted, answers, strict=True) if there
                 )

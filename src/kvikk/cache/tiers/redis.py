@@ -82,6 +82,11 @@ class RedisTier:
         self._lock = Lock()
         self._stored = self._stored_bytes = self._loaded = self._unfit = 0
 
+    @property
+    def readable(self) -> bool:
+        """Whether the last attempt worked."""
+        return self._reading.trouble is None
+
     def put(self, keys: Sequence[bytes], blocks: Sequence[bytes]) -> int:
         """Send blocks that are not there, if the server takes them."""
         if not self._writing.usable:

@@ -48,6 +48,11 @@ class Tier(Protocol):
     lasting: bool
     """Whether others find what is here: an engine after this one's end, or another engine now."""
 
+    @property
+    def readable(self) -> bool:
+        """Whether the last attempt to read from it worked, so that its time says something."""
+        ...
+
     def put(self, keys: Sequence[bytes], blocks: Sequence[bytes]) -> int:
         """Keep blocks; how many were new and are kept. Least recently used ones make room."""
         ...
