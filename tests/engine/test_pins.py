@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from kvikk.cache.ledger.records import Cause
 from kvikk.engine.engine import Engine
 from kvikk.engine.sleeping import pin
 from tests.engine import driver
@@ -29,6 +30,11 @@ def test_what_fits_beside_a_pin_leaves_it_and_what_it_keeps(
             driver.run(engine, [driver.request(f"flood {number}", prompt, 2)])
     assert not caplog.records
     assert len(engine.cache.pins) == 1
+    # What more memory would do is counted as if there were no pin, and the story says so.
+    driver.run(engine, [driver.request("evicted", [10] * (4 * (LIMIT - 2) - 2), 2)])
+    story = engine.books.teller(None).tell(engine.books.accounts.find("evicted"))
+    told = next(one.text for one in story.findings if one.cause is Cause.EVICTED)
+    assert told.endswith("more blocks would have kept them (tenants' shares and pins left out)")
     again = driver.run(engine, [driver.request("again", SYSTEM, 2)])["again"]
     assert again.last.usage.cached_tokens == 8
 

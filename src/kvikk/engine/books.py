@@ -37,6 +37,7 @@ class Books:
     """Accounts for one engine's requests; owned by the engine's thread.
 
     ``log`` and ``on_event``, where they are, are called in that thread and must return at once.
+    ``keeps_apart`` says whether tenants' shares or pins hold blocks now.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Books:
         step_tokens: int,
         eviction: str,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        keeps_apart: Callable[[], bool] = lambda: False,
     ) -> None:
         self.accounts = Accounts()
         self.log: AccountLog | None = None
@@ -60,6 +62,7 @@ class Books:
             memory_bytes=memory_bytes,
         )
         self._plan = plan
+        self._keeps_apart = keeps_apart
         self._model_digest = model_digest
         self._numerics = numerics
         self._tokenizer = tokenizer
@@ -189,4 +192,5 @@ class Books:
             self._groups,
             self._plan.block_size,
             for_operator=tenant is None,
+            keeps_apart=self._keeps_apart(),
         )

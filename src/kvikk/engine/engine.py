@@ -86,6 +86,7 @@ class Engine:
                 step_tokens=step_tokens,
                 eviction=eviction,
                 memory_bytes=ledger_memory_bytes,
+                keeps_apart=lambda: tenant_share > 0 or bool(self.cache.pins),
             )
         )
         self.cache = CacheManager(

@@ -81,7 +81,8 @@ class Storyteller:
     """Knows what a story needs beside the ledger.
 
     ``tokens_of`` gives the tokens of a sequence while they are remembered, ``name`` the request of
-    a sequence as far as this reader may know it.
+    a sequence as far as this reader may know it. ``keeps_apart``: tenants' shares or pins hold
+    blocks that the figures of more memory take for anybody's.
     """
 
     tokenizer: Tokenizer | None
@@ -90,6 +91,7 @@ class Storyteller:
     groups: Sequence[PoolGroup]
     block_size: int
     for_operator: bool
+    keeps_apart: bool = False
 
     def spans(self, account: Account) -> tuple[Span, ...]:
         """What this reader may see of a request."""
@@ -171,9 +173,12 @@ class Storyteller:
         if group is None or not more:
             return text, "more memory for KV blocks (--kv-memory) keeps prompts longer"
         size_mib = more * group.block_bytes / 2**20
+        size = f" ({size_mib:,.1f} MiB)" if size_mib else ""
+        text += f"; {more:,} more blocks{size} would have kept them"
+        if self.keeps_apart:
+            text += " (tenants' shares and pins left out)"
         if not size_mib:
-            return f"{text}; {more:,} more blocks would have kept them", f"{more:,} blocks more"
-        text += f"; {more:,} more blocks ({size_mib:,.1f} MiB) would have kept them"
+            return text, f"{more:,} blocks more"
         return text, f"raise --kv-memory by {self._raise_mib(group, more):,} MiB or more"
 
     def _raise_mib(self, group: PoolGroup, more_blocks: int) -> int:
