@@ -3,11 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.text.tokenizer import Tokenizer, load_tokenizer
 from tests.tiny_model import write_tiny_model
+
+# The same examples in every run, however slow the machine: what fails is a change's fault.
+# ``pytest --hypothesis-profile=default`` looks for examples that nobody has seen.
+hypothesis.settings.register_profile(
+    "kvikk",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("kvikk")
 
 
 @pytest.fixture(scope="session")

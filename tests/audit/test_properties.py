@@ -39,7 +39,7 @@ def lines(draw: st.DrawFn) -> dict[str, Any]:
     return line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(lines(), min_size=1, max_size=8))
 def test_hits_and_causes_add_up_to_the_input_tokens(log: list[dict[str, Any]]) -> None:
     log.sort(key=lambda line: line["at_s"])
@@ -55,7 +55,7 @@ def test_hits_and_causes_add_up_to_the_input_tokens(log: list[dict[str, Any]]) -
             assert account.input_tokens == usage.get("prompt_tokens", usage.get("input_tokens"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(lines(), min_size=1, max_size=5))
 def test_a_log_played_twice_misses_no_text_the_second_time(log: list[dict[str, Any]]) -> None:
     for at, line in enumerate(log):

@@ -50,7 +50,6 @@ CHOICES = st.builds(
 
 
 @given(LOGITS, CHOICES, st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_only_tokens_that_the_definition_keeps_are_chosen(
     values: list[float], choice: SamplingParameters, uniforms: list[float]
 ) -> None:
@@ -61,7 +60,7 @@ def test_only_tokens_that_the_definition_keeps_are_chosen(
 
 
 @given(LOGITS, CHOICES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_evenly_spread_uniforms_give_each_token_its_share(
     values: list[float], choice: SamplingParameters
 ) -> None:
@@ -77,7 +76,6 @@ def test_evenly_spread_uniforms_give_each_token_its_share(
 
 
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=400), st.integers(0, 420))
-@settings(deadline=None)
 def test_the_largest_are_found_as_by_sorting(values: list[int], count: int) -> None:
     order = sorted(range(len(values)), key=lambda index: (-values[index], index))
     assert largest(np.array(values, np.float32), count).tolist() == order[:count]

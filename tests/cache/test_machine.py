@@ -311,4 +311,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestCacheMachine.settings = settings(max_examples=200, stateful_step_count=50)

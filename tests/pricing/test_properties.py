@@ -57,7 +57,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(NAMES), st.lists(conversations, min_size=1, max_size=2), requests)
 def test_read_written_and_plain_are_the_prompt_and_what_is_read_was_written_and_held(
     name, kept, asked
@@ -98,7 +98,7 @@ def test_read_written_and_plain_are_the_prompt_and_what_is_read_was_written_and_
         assert relative.input.unknown or 0 <= relative.input.known <= 2 * asks.num_tokens
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(NAMES), conversations, st.integers(1, 6))
 def test_the_same_again_at_once_reads_all_that_a_boundary_reaches(name, conversation, turns):
     first, rest = conversation

@@ -19,8 +19,6 @@ ENGINE = EngineOptions(threads=1, kv_memory_bytes=64 << 20, max_context_tokens=1
 ANSWERING = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 FEW = settings(
     max_examples=6,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )

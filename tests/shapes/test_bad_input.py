@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvikk.errors import ModelError
@@ -53,7 +53,6 @@ def refused_in_one_line() -> Iterator[None]:
     assert len(problem) < 500
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_damaged_configuration_is_read_or_refused(data: st.DataObject) -> None:
     config = damaged(published(data.draw(st.sampled_from(NAMES))), data)

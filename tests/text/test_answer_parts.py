@@ -4,7 +4,7 @@ import json
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from kvikk.text.answer_parts import AnswerSplitter, AnswerStyle
 from kvikk.wire.deltas import AnswerDelta, ToolCallDelta, WholeAnswer, join
@@ -101,7 +101,6 @@ def test_each_familys_answers_are_understood_whole_and_by_the_character(
 
 
 @given(st.sampled_from(ANSWERS), st.lists(st.integers(1, 12), max_size=40))
-@settings(deadline=None)
 def test_how_an_answer_is_cut_changes_nothing(
     case: tuple[str, AnswerStyle, object], widths: list[int]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from kvikk.files.sources import resolve
 from kvikk.text.chat import ChatTemplate, load_chat_template
@@ -20,7 +20,6 @@ def template() -> ChatTemplate:
     return found
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=5), data=st.data())
 def test_every_character_of_a_message_is_found_in_it(
     template: ChatTemplate, texts: list[str], data: st.DataObject

@@ -13,7 +13,7 @@ def test_a_stream_joined_is_what_decoding_all_tokens_gives(model, request):
     # Byte tokens of Gemma's are drawn often: they are where characters come in parts.
     token_ids = st.integers(0, tokenizer.vocabulary_size - 1) | st.integers(238, 493)
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(st.lists(st.lists(token_ids, max_size=4), max_size=30), st.booleans())
     def check(pushes, special):
         decoder = StreamDecoder(tokenizer, special=special)
@@ -53,7 +53,7 @@ def _cut_letter_by_letter(text, stops):
     return text, False
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(st.text("abc", max_size=4), max_size=12),
     st.lists(st.text("abc", min_size=1, max_size=4), max_size=4),

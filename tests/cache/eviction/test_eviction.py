@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvikk.cache.events import BlockRemoved
@@ -80,7 +80,6 @@ def test_fifo_hits_what_a_recount_by_first_use_says(
 
 
 @pytest.mark.parametrize("name", LIVE_POLICIES)
-@settings(deadline=None)
 @given(
     sequence=prompts(),
     capacity=st.integers(1, 12),

@@ -99,7 +99,7 @@ class LivePolicyMachine(RuleBasedStateMachine):
 
 
 TestLivePolicyMachine = LivePolicyMachine.TestCase
-TestLivePolicyMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLivePolicyMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)

@@ -68,7 +68,7 @@ def hits_of_a_real_cache(
     return hits
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     cache=st.sampled_from(sorted(CACHES)),
     eviction=st.sampled_from(LIVE_POLICIES),
