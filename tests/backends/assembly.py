@@ -17,6 +17,7 @@ def kernels_assembly() -> str:
     tile = CompileTime(RowTile("bf16", 64, 4))
     kernels = [
         (forms.quantize, ()),
+        (forms.quantize_panel, ()),
         (forms.sum_of_squares, ()),
         (forms.scores, (tile,)),
         (forms.values, (tile,)),

@@ -18,11 +18,16 @@ from kvikk.backends.cpu.panels import (
     MAX_UNUSED_LANES,
     panel_of,
     panel_size,
+    quantize_panel_plain,
     quantize_plain,
     quantize_rest,
     sum_of_squares_plain,
 )
-from kvikk.backends.cpu.panels_vectors import quantize_vectors, sum_of_squares_vectors
+from kvikk.backends.cpu.panels_vectors import (
+    quantize_panel_vectors,
+    quantize_vectors,
+    sum_of_squares_vectors,
+)
 from kvikk.backends.cpu.tiles import TILES, DenseTile
 from kvikk.files.quantization import dequantize
 from kvikk.files.tensors import Tensor
@@ -32,6 +37,7 @@ from tests.backends.random_decoders import random_tensor
 FAST = choose_path() != "plain"
 MULTIPLY = [multiply_plain, *([multiply_vectors] if FAST else [])]
 QUANTIZE = [quantize_plain, *([quantize_vectors] if FAST else [])]
+QUANTIZE_PANEL = [quantize_panel_plain, *([quantize_panel_vectors] if FAST else [])]
 SUM_OF_SQUARES = [sum_of_squares_plain, *([sum_of_squares_vectors] if FAST else [])]
 Floats = NDArray[np.float32]
 NOTHING_FETCHED = 0
@@ -157,6 +163,19 @@ def test_quantised_inputs_are_within_half_a_step_and_equal_in_all_forms() -> Non
         assert np.all(errors <= 0.5001 * steps)
         np.testing.assert_array_equal(integers, forms[0][0])
         np.testing.assert_array_equal(scales, forms[0][1])
+
+
+@pytest.mark.parametrize("form", QUANTIZE_PANEL)
+def test_a_panel_quantised_at_once_has_the_bits_of_its_rows(form: Callable[..., object]) -> None:
+    values = np.random.default_rng(0).normal(size=(16, 160)).astype(np.float32)
+    values *= np.float32(10) ** np.arange(-8, 8, dtype=np.float32)[:, None]
+    values[5, 32:64], values[9] = 0, np.arange(160) % 2 - 0.5  # halves of a step are rounded alike
+    expected_integers, expected_scales = quantized(values, QUANTIZE[-1])
+    rows = np.array([row.ctypes.data for row in values])
+    integers, scales = np.zeros(16 * 160, np.int8), np.zeros(16 * 5 * 4, np.float32)
+    callable_kernel(form, 4)(rows.ctypes.data, 5, integers.ctypes.data, scales.ctypes.data)
+    np.testing.assert_array_equal(integers, expected_integers[: len(integers)])
+    np.testing.assert_array_equal(scales, expected_scales[: len(scales)])
 
 
 @pytest.mark.parametrize("form", SUM_OF_SQUARES)

@@ -166,7 +166,7 @@ def add_up(
         _run_bare(bare, first, end, num_rows, integers, scales, dense)
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
-    scratch = model.private + thread * model.private_bytes + model.private_row
+    scratch = model.private + thread * model.private_bytes + model.private_rows
     # A step of one token is brought down by every thread for itself.
     place = model.adapter_rows + thread if model.num_tokens == 1 else np.int64(0)
     for row in range(first, end):

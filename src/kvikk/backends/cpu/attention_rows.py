@@ -89,18 +89,17 @@ def store_key_value(layer, block, slot, kv_head, key, value):
 
 
 @inner
-def attention_row(model, layer, token, scratch):
-    """The address of a token's finished attention row; parts of it are joined first."""
+def attention_row(model, layer, token, row, scratch):
+    """The address of a token's finished attention row; parts of it are joined first, in ``row``."""
     width = layer.num_heads * layer.head_dim
     parts = int64s(model.parts + (layer.group * model.num_tokens + token) * 16, 2)
     first_part, num_parts = parts[0], parts[1]
     if num_parts == WHOLE:
         return model.attention + token * width * 4
     num_queries, head_bytes = layer.num_heads // layer.num_kv_heads, layer.head_dim * 4
-    clear_words(scratch, width)
-    seen_at = scratch + width * 4
+    clear_words(row, width)
     for head in range(layer.num_heads):
-        seen = float32s(seen_at + head * 8, 2)
+        seen = float32s(scratch + head * 8, 2)
         seen[0], seen[1] = NOTHING_SEEN, np.float32(0)
     for part in range(first_part, first_part + num_parts):
         for head in range(0, layer.num_heads, layer.narrow_rows):
@@ -110,13 +109,13 @@ def attention_row(model, layer, token, scratch):
             tile_join(
                 layer.narrow_join,
                 (
-                    seen_at + head * 8,
-                    scratch + head * head_bytes,
+                    scratch + head * 8,
+                    row + head * head_bytes,
                     partial + query * 8,
                     part_totals,
                 ),
             )
     for head in range(layer.num_heads):
-        output = float32s(scratch + head * head_bytes, layer.head_dim)
-        finish_row(float32s(seen_at + head * 8, 2), output, output)
-    return scratch
+        output = float32s(row + head * head_bytes, layer.head_dim)
+        finish_row(float32s(scratch + head * 8, 2), output, output)
+    return row

@@ -37,8 +37,16 @@ from kvikk.backends.cpu.packing import (
     pack_integers,
     pack_numbers,
 )
-from kvikk.backends.cpu.panels import quantize_plain, sum_of_squares_plain
-from kvikk.backends.cpu.panels_vectors import quantize_vectors, sum_of_squares_vectors
+from kvikk.backends.cpu.panels import (
+    quantize_panel_plain,
+    quantize_plain,
+    sum_of_squares_plain,
+)
+from kvikk.backends.cpu.panels_vectors import (
+    quantize_panel_vectors,
+    quantize_vectors,
+    sum_of_squares_vectors,
+)
 from kvikk.backends.cpu.step import STEP_TYPES, run_step
 from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Decoder
@@ -52,6 +60,7 @@ class Kernels:
     """Addresses of compiled kernels."""
 
     quantize: int
+    quantize_panel: int
     sum_of_squares: int
     products: dict[Product, int]
     scores: dict[RowTile, int]
@@ -66,6 +75,7 @@ class Forms:
     """The functions of a code path; see ``features``."""
 
     quantize: Callable[..., object]
+    quantize_panel: Callable[..., object]
     sum_of_squares: Callable[..., object]
     multiply: Callable[..., object]
     scores: Callable[..., object]
@@ -75,6 +85,7 @@ class Forms:
 
 _VECTOR_FORMS = Forms(
     quantize_vectors,
+    quantize_panel_vectors,
     sum_of_squares_vectors,
     multiply_vectors,
     tile_scores_vectors,
@@ -83,6 +94,7 @@ _VECTOR_FORMS = Forms(
 )
 _PLAIN_FORMS = Forms(
     quantize_plain,
+    quantize_panel_plain,
     sum_of_squares_plain,
     multiply_plain,
     tile_scores_plain,
@@ -128,7 +140,7 @@ def _fetch_or_compile(
         tiles |= dict.fromkeys((wide, narrow))
         coded |= dict.fromkeys((narrow,) if narrow.is_coded else ())
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total = 4 + bool(weights.mixtures) + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
+    total = 5 + bool(weights.mixtures) + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
     done = 0
 
     def announce(name: str) -> None:
@@ -153,6 +165,9 @@ def _fetch_or_compile(
     with step_compiled_beside() as wait_for_step:
         kernels = Kernels(
             quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
+            quantize_panel=compiled(
+                "quantised panels of inputs", forms.quantize_panel, *integers[:4]
+            ),
             sum_of_squares=compiled("norms", forms.sum_of_squares, *integers[:3]),
             products={
                 product: compiled(

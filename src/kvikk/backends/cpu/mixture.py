@@ -20,7 +20,7 @@ from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
 from kvikk.backends.cpu.raw import clear_words, float32s, int64s, records
 from kvikk.backends.cpu.records import JOB, MIXTURE, MODEL, PHASE
 from kvikk.backends.cpu.rows import put_inputs
-from kvikk.backends.cpu.threads import atomic_add, wait_for_all
+from kvikk.backends.cpu.threads import atomic_add, share, wait_for_all
 
 _multiply = pointer_call(10, num_facts=1)
 _LOG2_E = np.float32(1.4426950408889634)
@@ -96,7 +96,7 @@ def _group_pairs(mixture, num_rows):
 
 
 @inner
-def _put_pairs(model, mixture, phase, rows, row_bytes, is_by_pair, first, end):
+def _put_pairs(model, mixture, phase, rows, row_bytes, is_by_pair, first, end, panel_rows):
     """Inputs of pairs first … end - 1: each from its own row, or from its token's."""
     num_used = mixture.num_used
     starts = int64s(mixture.starts, mixture.num_experts + 1)
@@ -108,17 +108,14 @@ def _put_pairs(model, mixture, phase, rows, row_bytes, is_by_pair, first, end):
         expert = chosen[0]
         start, count = starts[expert], starts[expert + 1] - starts[expert]
         lane = start + expert * MAX_UNUSED_LANES
-        put_inputs(
-            model,
-            phase,
-            rows + (place if is_by_pair else member // num_used) * row_bytes,
-            width,
-            place - start,
-            count,
+        row = rows + (place if is_by_pair else member // num_used) * row_bytes
+        own = (first - start, end - start)
+        to = (
             mixture.integers + lane * width,
             mixture.scales + lane * (width // 32) * 16,
             mixture.dense + start * width * 4,
         )
+        put_inputs(model, phase, row, place - start, count, own, panel_rows, to)
 
 
 @inner
@@ -173,7 +170,7 @@ def run_mixture(model_at, mixture_at, num_rows, thread, num_threads, arrivals):
     model's ``delta``. Returns the arrivals at barriers so far.
     """
     model, mixture = records(model_at, 1, MODEL)[0], records(mixture_at, 1, MIXTURE)[0]
-    first, end = num_rows * thread // num_threads, num_rows * (thread + 1) // num_threads
+    first, end = share(num_rows, thread, num_threads)
     for row in range(first, end):
         _choose(mixture, model.feed_forward + row * model.feed_forward_bytes, row)
     arrivals += num_threads
@@ -185,8 +182,8 @@ def run_mixture(model_at, mixture_at, num_rows, thread, num_threads, arrivals):
     wait_for_all(model.meeting, arrivals)
 
     num_pairs = num_rows * mixture.num_used
-    first_pair = num_pairs * thread // num_threads
-    end_pair = num_pairs * (thread + 1) // num_threads
+    first_pair, end_pair = share(num_pairs, thread, num_threads)
+    panel_rows = model.private + thread * model.private_bytes + model.private_panel
     rows, row_bytes = mixture.rows, model.hidden_width * 4
     for step in range(2):
         is_down = step == 1
@@ -195,7 +192,9 @@ def run_mixture(model_at, mixture_at, num_rows, thread, num_threads, arrivals):
         expert_bytes = mixture.down_bytes if is_down else mixture.gate_up_bytes
         counter = mixture.down_counter if is_down else mixture.gate_up_counter
         job, phase = records(job_at, 1, JOB)[0], records(phase_at, 1, PHASE)[0]
-        _put_pairs(model, mixture, phase, rows, row_bytes, is_down, first_pair, end_pair)
+        _put_pairs(
+            model, mixture, phase, rows, row_bytes, is_down, first_pair, end_pair, panel_rows
+        )
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
         _multiply_pairs(mixture, job, phase, expert_bytes, counter, num_active[0])

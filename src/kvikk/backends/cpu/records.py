@@ -85,15 +85,15 @@ BARE = _record(
 MODEL = _record(
     "num_layers num_groups num_rotations"
     " hidden_size hidden_width projection_width"
-    " quantize sum_of_squares"
+    " quantize quantize_panel sum_of_squares"
     " embedding embedding_bytes embedding_groups"
     " embedding_kind embedding_bits embedding_scales embedding_minimum"
     " position_embedding final_norm are_layer_norms"
     " hidden delta projections feed_forward feed_forward_bytes up_projections attention queries"
     " integers scales dense"
     " partials parts max_parts runs"
-    " private private_bytes private_integers private_scales private_dense private_row"
-    " private_queries private_attention private_fetches"
+    " private private_bytes private_integers private_scales private_dense"
+    " private_rows row_bytes private_panel private_queries private_attention private_fetches"
     " meeting counters num_counters"
     " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
     " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line

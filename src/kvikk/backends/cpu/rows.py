@@ -4,13 +4,14 @@ import numpy as np
 
 from kvikk.backends.cpu.curves import gelu, gelu_tanh, silu
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import panel_of, quantize_rest
+from kvikk.backends.cpu.panels import PANEL_TOKENS, panel_of, quantize_rest
 from kvikk.backends.cpu.raw import (
     copy_words,
     float32s,
     float_of_bits,
     float_of_half,
     int32s,
+    int64s,
     uint8s,
     uint16s,
 )
@@ -23,6 +24,7 @@ from kvikk.backends.cpu.records import (
 )
 
 _quantize = pointer_call(5)
+_quantize_panel = pointer_call(4)
 _sum_of_squares = pointer_call(3)
 
 
@@ -79,22 +81,34 @@ def sum_rows(source, other, width, out):
 
 
 @inner
-def put_inputs(model, phase, row, width, token, num_tokens, integers, scales, dense):
+def put_inputs(model, phase, row, token, num_tokens, own, panel_rows, to):
     """One token's row to where a phase's products read their inputs.
 
-    ``width`` is a multiple of 32. See ``panels`` for how the integers lie. In a phase of two parts
-    a token has two lanes. The head is such a phase: its rounding goes straight into the logits, it
-    made a third of the whole model's error, and while weights come from memory the second lane
-    costs nothing.
+    They go ``to`` integers and scales, as ``panels`` says, or to dense rows. The caller puts tokens
+    own[0] … own[1] - 1, one after another. A panel that is full and wholly among them is quantised
+    when its last row is there: till then rows have to stay, and ``panel_rows`` has their addresses.
+
+    In a phase of two parts a token has two lanes. The head is such a phase: its rounding goes
+    straight into the logits, it made a third of the whole model's error, and while weights come
+    from memory the second lane costs nothing.
     """
+    integers, scales, dense = to
+    width = phase.width
     if phase.integers != 0:
         place, groups = token * phase.parts, width // 32
         first, size = panel_of(place, num_tokens * phase.parts)
-        lane_integers = integers + first * width + (place - first) * 32
-        lane_scales = scales + first * groups * 16 + (place - first) * 4
-        _quantize(model.quantize, (row, groups, lane_integers, lane_scales, size))
-        if phase.parts == 2:
-            quantize_rest(row, groups, lane_integers, lane_scales, size)
+        integers, scales = integers + first * width, scales + first * groups * 16
+        lane, end = place - first, min(own[1], num_tokens)
+        is_whole = size == PANEL_TOKENS and own[0] <= first and first + size <= end
+        if is_whole and phase.parts == 1:
+            int64s(panel_rows, PANEL_TOKENS)[lane] = row
+            if lane == PANEL_TOKENS - 1:
+                _quantize_panel(model.quantize_panel, (panel_rows, groups, integers, scales))
+        else:
+            integers, scales = integers + lane * 32, scales + lane * 4
+            _quantize(model.quantize, (row, groups, integers, scales, size))
+            if phase.parts == 2:
+                quantize_rest(row, groups, integers, scales, size)
     if phase.dense != 0:
         copy_words(row, dense + token * width * 4, width)
 

@@ -27,6 +27,7 @@ from kvikk.backends.cpu.attention_rows import (
 from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.fetching import choose_fetches
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
+from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
     ACTIVATED,
@@ -53,7 +54,13 @@ from kvikk.backends.cpu.rows import (
     sum_rows,
     turn_angles,
 )
-from kvikk.backends.cpu.threads import MEETING_BYTES, atomic_add, join_team, wait_for_all
+from kvikk.backends.cpu.threads import (
+    MEETING_BYTES,
+    atomic_add,
+    join_team,
+    share,
+    wait_for_all,
+)
 
 _multiply = pointer_call(10, num_facts=1)
 _run_mixture = pointer_call(6)
@@ -132,7 +139,7 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, 
     scale = np.float32(layer.score_scale * 1.4426950408889634)
     query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
     num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
-    first, end = (0, 1) if alone else _share(model.num_tokens, thread, num_threads)
+    first, end = (0, 1) if alone else share(model.num_tokens, thread, num_threads)
     for token in range(first, end):
         heads = _projected(model, layer, token, 0, num_heads, layer.all_queries_norm, row)
         for head in range(num_heads):
@@ -142,7 +149,7 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, 
     positions = int32s(model.positions, model.num_tokens)
     sequences = int32s(model.sequences, model.num_tokens)
     runs = int64s(model.runs, model.num_runs + 1)
-    first, end = _share(model.num_runs, num_threads - 1 - thread, num_threads)
+    first, end = share(model.num_runs, num_threads - 1 - thread, num_threads)
     value_row = row + num_kv_heads * head_bytes
     for token in range(runs[first], runs[end]):
         keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
@@ -169,7 +176,7 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
     index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
     if kind == ATTENTION_OUTPUT:
         layer = layers[index]
-        return attention_row(model, layer, token, scratch)
+        return attention_row(model, layer, token, row, scratch)
     if kind == DOWN:
         layer = layers[index]
         offset = row_number * model.feed_forward_bytes
@@ -208,12 +215,6 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
 
 
 @inner
-def _share(count, thread, num_threads):
-    """The part of ``count`` things that one thread does: first, end."""
-    return count * thread // num_threads, count * (thread + 1) // num_threads
-
-
-@inner
 def _attend_items(model, layers, groups, index, is_last, queries, scratch):
     """Take attention items of layer ``index`` until none is left.
 
@@ -234,7 +235,7 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch):
 @inner
 def _cap_logits(model, job, thread, num_threads):
     """Bend all logits, which the last product wrote, to stay below the model's cap."""
-    first, end = _share(job.row_tiles, thread, num_threads)
+    first, end = share(job.row_tiles, thread, num_threads)
     for row_number in range(model.num_logits):
         address = job.outputs + row_number * job.output_bytes + first * 64
         cap_row(float32s(address, (end - first) * 16), np.float32(model.logit_cap))
@@ -265,15 +266,15 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     scales = own + model.private_scales if alone else model.scales
     dense = own + model.private_dense if alone else model.dense
     queries = own + model.private_queries if alone else model.queries
-    row, scratch = own + model.private_row, own + model.private_attention
-    fetches = own + model.private_fetches
+    own_rows, scratch = own + model.private_rows, own + model.private_attention
+    panel_rows, fetches = own + model.private_panel, own + model.private_fetches
 
     token_ids, positions = (
         int32s(model.token_ids, num_tokens),
         int32s(model.positions, num_tokens),
     )
     wanted_rows = int32s(model.wanted_rows, model.num_wanted)
-    first, end = (0, 1) if alone else _share(num_tokens, thread, num_threads)
+    first, end = (0, 1) if alone else share_panels(num_tokens, thread, num_threads)
     for token in range(first, end):
         embed_row(
             model,
@@ -281,7 +282,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             np.int64(positions[token]),
             hidden + token * model.hidden_width * 4,
         )
-    first, end = _share(num_tokens, thread, num_threads)
+    first, end = share(num_tokens, thread, num_threads)
     for index in range(model.num_rotations):
         for token in range(first, end):
             turn_angles(model, rotations[index], token)
@@ -296,9 +297,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         is_few = number > before_few
         if is_few:
             num_rows = model.num_wanted
-        first, end = (0, num_rows) if alone else _share(num_rows, thread, num_threads)
+        first, end = (0, num_rows) if alone else share_panels(num_rows, thread, num_threads)
         for row_number in range(first, end):
             token = np.int64(wanted_rows[row_number]) if is_few else row_number
+            row = own_rows + row_number % PANEL_TOKENS * model.row_bytes
             inputs = _inputs(model, layers, groups, number, row_number, token, hidden, row, scratch)
             if kind == GATE_UP and layers[index].mixture != 0 and (not alone or thread == 0):
                 rows, width = layers[index].mixture_rows, model.hidden_width
@@ -314,9 +316,8 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 place = _keep_hidden(model, inputs, row_number, not alone or thread == 0)
                 num_places = model.num_logits
             if place >= 0:
-                put_inputs(
-                    model, phase, inputs, phase.width, place, num_places, integers, scales, dense
-                )
+                own, to = (first, end), (integers, scales, dense)
+                put_inputs(model, phase, inputs, place, num_places, own, panel_rows, to)
         if not alone:
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
@@ -363,7 +364,9 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         if kind == QUERY_KEY_VALUE and number <= before_few:
             layer = layers[index]
             group = groups[layer.group]
-            _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch)
+            _store_heads(
+                model, layer, group, thread, num_threads, alone, queries, own_rows, scratch
+            )
             if number == before_few and model.num_wanted == 0:
                 return
             arrivals += num_threads

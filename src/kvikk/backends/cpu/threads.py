@@ -93,6 +93,12 @@ def _spin(spins):
 
 
 @inner
+def share(count, thread, num_threads):
+    """The part of ``count`` things that one thread does: first, end."""
+    return count * thread // num_threads, count * (thread + 1) // num_threads
+
+
+@inner
 def join_team(meeting, num_threads):
     """Join a step that ``num_threads`` were asked to walk. Returns this thread's number and how
     many walk; a number of -1 says that they left without it.

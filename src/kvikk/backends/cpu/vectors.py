@@ -150,9 +150,25 @@ class Vectors:
         """``|a|``."""
         return self._on_floats("fabs", a)
 
+    def magnitude(self, a: ir.Value) -> ir.Value:
+        """The bits of ``|a|``, which are in order as integers where the numbers are."""
+        return self.builder.bitcast(self.absolute(a), self._words)
+
+    def larger(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The larger of unsigned integers, lane by lane."""
+        return self.call(f"llvm.umax.v{self.lanes}i32", self._words, a, b)
+
     def rounded(self, a: ir.Value) -> ir.Value:
         """The nearest integers as floats, halves to even."""
         return self._on_floats("rint", a)
+
+    def nearest(self, a: ir.Value) -> ir.Value:
+        """The nearest integers, halves to even; of magnitudes below 2**22.
+
+        So high above the numbers floats are the integers, and their bits count them.
+        """
+        shifted = self.builder.fadd(a, self.floats(1.5 * 2.0**23))
+        return self.builder.bitcast(shifted, self._words)
 
     def exp2(self, x: ir.Value, terms: int = 6) -> ir.Value:
         """2 to the power of x, for x up to 127; less than 2**-125 below -125, 0 from -127 on.
@@ -198,8 +214,27 @@ class Vectors:
         return self._fold(sixteen, self.builder.fadd if are_floats else self.builder.add)
 
     def largest(self, sixteen: Sequence[ir.Value]) -> ir.Value:
-        """The largest of sixteen lanes."""
-        return self._fold(sixteen, self.maximum)
+        """The largest of sixteen lanes, floats or unsigned integers."""
+        are_floats = sixteen[0].type == self._floats
+        return self._fold(sixteen, self.maximum if are_floats else self.larger)
+
+    def paired(
+        self, registers: Sequence[ir.Value], join: Callable[[ir.Value, ir.Value], ir.Value]
+    ) -> list[ir.Value]:
+        """Neighbouring lanes 2i and 2i + 1 joined, of registers read as one row: half as many."""
+        pairs = zip(registers[::2], registers[1::2], strict=True)
+        return [join(*self.evens_and_odds(a, b)) for a, b in pairs]
+
+    def evens_and_odds(self, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Of two registers read as one row, the lanes with even numbers and those with odd ones."""
+        evens, odds = ([2 * lane + i for lane in range(self.lanes)] for i in range(2))
+        return self.shuffle(a, b, evens), self.shuffle(a, b, odds)
+
+    def shuffle(self, a: ir.Value, b: ir.Value, order: Sequence[int]) -> ir.Value:
+        """The elements with these numbers, of two registers read as one row."""
+        places = [ir.Constant(Int, i) for i in order]
+        mask = ir.Constant(ir.VectorType(Int, len(order)), places)
+        return self.builder.shuffle_vector(a, b, mask)
 
     def _fold(
         self, sixteen: Sequence[ir.Value], join: Callable[[ir.Value, ir.Value], ir.Value]

@@ -25,7 +25,7 @@ from kvikk.backends.cpu.layout import (
 )
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.mixture_tables import MixtureTables
-from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
+from kvikk.backends.cpu.panels import MAX_UNUSED_LANES, PANEL_TOKENS
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     EMBEDDING_BF16,
@@ -170,12 +170,13 @@ class Workspace:
             "private_integers": private.place(2 * widths.inputs),
             "private_scales": private.place(2 * widths.inputs // 32 * 16),
             "private_dense": private.place(4 * widths.inputs),
-            "private_row": private.place(4 * widths.row),
+            "private_rows": private.place(PANEL_TOKENS * 4 * widths.row),
+            "private_panel": private.place(PANEL_TOKENS * 8),
             "private_queries": private.place(4 * widths.queries),
             "private_fetches": private.place(FETCHES_BYTES),
             "private_attention": private.place(
                 max(
-                    4 * widths.queries + 8 * max(a.num_heads for a in attentions),
+                    8 * max(a.num_heads for a in attentions),
                     *(scratch_bytes(a.head_dim, a.num_heads // a.num_kv_heads) for a in attentions),
                 )
             ),
@@ -230,7 +231,7 @@ class Workspace:
                 row[name] = self._address(name)
             elif name in self._private:
                 row[name] = self._private[name]
-        row["private_bytes"] = self._private_bytes
+        row["private_bytes"], row["row_bytes"] = self._private_bytes, 4 * widths.row
         row["num_counters"] = self._num_counters
         row["num_layers"] = len(decoder.layers)
         row["num_groups"] = len(self._plan.groups)
@@ -239,7 +240,8 @@ class Workspace:
         row["projection_width"] = widths.projections
         row["feed_forward_bytes"] = 4 * widths.feed_forward
         row["max_parts"] = self._max_parts
-        row["quantize"], row["sum_of_squares"] = kernels.quantize, kernels.sum_of_squares
+        row["quantize"], row["quantize_panel"] = kernels.quantize, kernels.quantize_panel
+        row["sum_of_squares"] = kernels.sum_of_squares
         row["final_norm"] = self._weights.norm_address(decoder.final_norm)
         row["are_layer_norms"] = decoder.final_norm.bias is not None
         row["position_embedding"] = self._weights.position_embedding_address
