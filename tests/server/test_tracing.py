@@ -294,11 +294,12 @@ def test_a_slow_collector_costs_the_spans_that_have_no_room(
         assert len(slow.spans) == 4
 
 
-def test_nothing_is_imported_where_nobody_asked_for_spans() -> None:
-    """Nothing but what FastAPI looks for by itself."""
+def test_nothing_is_imported_for_spans_and_tiers_that_nobody_asked_for() -> None:
+    """Of OpenTelemetry nothing but what FastAPI looks for by itself."""
     code = (
         "import sys, kvikk.server.serve; "
-        "ours = ('opentelemetry.sdk.trace', 'opentelemetry.exporter.otlp', 'opentelemetry.proto'); "
+        "ours = ('opentelemetry.sdk.trace', 'opentelemetry.exporter.otlp', 'opentelemetry.proto', "
+        "'redis', 'ray.'); "
         "assert not [name for name in sys.modules if name.startswith(ours)]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -39,13 +39,8 @@ def audit(
             help="The provider behind --listen; default: the vendor whose API a request speaks.",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(rich_help_panel="Capture", help="Address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(rich_help_panel="Capture", help="Port to listen on; 0 takes any free one."),
-    ] = 8788,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8788,
     record: Annotated[
         Path | None,
         typer.Option(

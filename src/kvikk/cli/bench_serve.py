@@ -24,9 +24,7 @@ def serve(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Default: the server's first.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
-    ] = None,
+    api_key: options.ServerKey = None,
     api: Annotated[
         Literal["chat", "completions"] | None,
         typer.Option(help="Which to speak; default: chat for conversations, else completions."),

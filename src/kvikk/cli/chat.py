@@ -27,9 +27,7 @@ def chat(
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
     seed: options.Seed = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
-    ] = None,
+    api_key: options.ServerKey = None,
     served_model: Annotated[
         str | None,
         typer.Option("--model", help="Which of the server's models; default: the first."),

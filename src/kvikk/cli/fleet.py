@@ -57,7 +57,7 @@ def up(
 def status(
     url: Annotated[
         str, typer.Argument(metavar="[URL]", help="The fleet, without /v1.")
-    ] = "http://127.0.0.1:8000",
+    ] = options.DEFAULT_URL,
     api_key: Annotated[
         str | None, typer.Option(envvar="KVIKK_API_KEY", help="The operator's key.")
     ] = None,

@@ -89,6 +89,29 @@ MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, in tokens."
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE.svg", help="Draw the figures into this file too.")
 ]
+Host = Annotated[str, typer.Option(rich_help_panel="Listening", help="Address to listen on.")]
+Port = Annotated[
+    int, typer.Option(rich_help_panel="Listening", help="Port to listen on; 0 takes any free one.")
+]
+MaxBody = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel="Listening",
+        metavar="SIZE",
+        help="Largest request body; a larger one gets a 413.",
+    ),
+]
+Drain = Annotated[
+    float,
+    typer.Option(
+        rich_help_panel="Listening",
+        metavar="SECONDS",
+        help="Time for answers to finish on SIGTERM.",
+    ),
+]
+DEFAULT_URL = "http://127.0.0.1:8000"
+ServerUrl = Annotated[str, typer.Option(help="The server, without /v1.")]
+ServerKey = Annotated[str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 

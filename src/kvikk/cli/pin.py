@@ -19,10 +19,8 @@ def pin(
         int | None, typer.Option(min=1, help="Keep only so many tokens from its beginning.")
     ] = None,
     remove: Annotated[int | None, typer.Option(metavar="PIN", help="Let this pin go.")] = None,
-    url: Annotated[str, typer.Option(help="The server, without /v1.")] = "http://127.0.0.1:8000",
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
-    ] = None,
+    url: options.ServerUrl = options.DEFAULT_URL,
+    api_key: options.ServerKey = None,
     as_json: options.Json = False,
 ) -> None:
     """Pin the prompt of a request, so that nothing evicts it; without one, list the pins."""

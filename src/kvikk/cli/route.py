@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvikk.cli import options
+
 if TYPE_CHECKING:
     from kvikk.router.placement.prompts import TextSide
 
@@ -34,13 +36,8 @@ def route(
             help="A URL whose host's addresses are replicas; resolved every 5 s.",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(rich_help_panel="Callers", help="Address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(rich_help_panel="Callers", help="Port to listen on; 0 takes any free one."),
-    ] = 8080,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8080,
     policy: Annotated[
         str,
         typer.Option(
@@ -148,14 +145,7 @@ def route(
             rich_help_panel="Answers", metavar="SECONDS", help="Longest wait here; then 503."
         ),
     ] = 30.0,
-    max_body: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel="Callers",
-            metavar="SIZE",
-            help="Largest request body; a larger one gets a 413.",
-        ),
-    ] = "32MiB",
+    max_body: options.MaxBody = "32MiB",
     max_buffered: Annotated[
         str,
         typer.Option(
@@ -246,14 +236,7 @@ def route(
             help="Pass on paths that begin so, beside the APIs' own; repeatable.",
         ),
     ] = None,
-    drain: Annotated[
-        float,
-        typer.Option(
-            rich_help_panel="Answers",
-            metavar="SECONDS",
-            help="Time for answers to finish on SIGTERM.",
-        ),
-    ] = 60.0,
+    drain: options.Drain = 60.0,
 ) -> None:
     """Route requests to replicas of any OpenAI- or Anthropic-compatible server.
 
@@ -284,7 +267,7 @@ def route(
         replica_key=replica_key,
         decision_log=decision_log,
     )
-    options = RouterOptions(
+    router_options = RouterOptions(
         replicas=tuple(replica or ()),
         replicas_file=replicas_file,
         replicas_dns=tuple(replica_dns or ()),
@@ -313,7 +296,7 @@ def route(
         access_log=access_log,
         forward=tuple(forward or ()),
     )
-    run_router(options, AwarePlacement(placement))
+    run_router(router_options, AwarePlacement(placement))
 
 
 def _text_side(model: str) -> "TextSide":

@@ -10,13 +10,8 @@ from kvikk.cli import options
 
 def serve(
     model: options.Model = options.DEFAULT_MODEL,
-    host: Annotated[
-        str, typer.Option(rich_help_panel="Listening", help="Address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(rich_help_panel="Listening", help="Port to listen on; 0 takes any free one."),
-    ] = 8000,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8000,
     backend: options.Backend = "auto",
     threads: options.Threads = None,
     kv_memory: options.KvMemory = None,
@@ -40,14 +35,7 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(rich_help_panel="Engine", help="Requests that wait; more get a 429.")
     ] = 256,
-    max_body: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel="Listening",
-            metavar="SIZE",
-            help="Largest request body; a larger one gets a 413.",
-        ),
-    ] = "4MiB",
+    max_body: options.MaxBody = "4MiB",
     send_timeout: Annotated[
         float,
         typer.Option(
@@ -226,14 +214,7 @@ def serve(
             help="Repeat there what a listener has missed.",
         ),
     ] = None,
-    drain: Annotated[
-        float,
-        typer.Option(
-            rich_help_panel="Listening",
-            metavar="SECONDS",
-            help="Time for answers to finish on SIGTERM.",
-        ),
-    ] = 60.0,
+    drain: options.Drain = 60.0,
 ) -> None:
     """Serve a model to OpenAI's and Anthropic's clients, and say what was reused.
 

@@ -22,10 +22,8 @@ REFRESH_S = 1.0
 def top(
     url: Annotated[
         str, typer.Argument(metavar="[URL]", help="The server, without /v1.")
-    ] = "http://127.0.0.1:8000",
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
-    ] = None,
+    ] = options.DEFAULT_URL,
+    api_key: options.ServerKey = None,
     once: Annotated[bool, typer.Option("--once", help="Print what is seen now, and end.")] = False,
     as_json: options.Json = False,
 ) -> None:

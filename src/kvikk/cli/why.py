@@ -41,10 +41,8 @@ def why(
         typer.Argument(metavar="[REQUEST_ID]", help="A response's id; it is in its headers too."),
     ] = None,
     last: Annotated[bool, typer.Option("--last", help="The newest request.")] = False,
-    url: Annotated[str, typer.Option(help="The server, without /v1.")] = "http://127.0.0.1:8000",
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")
-    ] = None,
+    url: options.ServerUrl = options.DEFAULT_URL,
+    api_key: options.ServerKey = None,
     as_json: options.Json = False,
 ) -> None:
     """Tell why a request's prompt was computed and not reused, in plain words."""

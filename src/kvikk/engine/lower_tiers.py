@@ -8,7 +8,6 @@ from kvikk.cache.keys import root_key
 from kvikk.cache.tiers.disk import DiskTier
 from kvikk.cache.tiers.host import HostTier
 from kvikk.cache.tiers.lower import Lower
-from kvikk.cache.tiers.redis import RedisTier
 from kvikk.cache.tiers.stored_block import BlockFormat
 from kvikk.cache.tiers.tier import Tier
 from kvikk.engine.options import EngineOptions
@@ -51,6 +50,9 @@ def make_tiering(
             limit_bytes = int(shutil.disk_usage(there).free * DEFAULT_DISK_SHARE)
         tiers.append(DiskTier(options.disk_tier, limit_bytes, block_format))
     if options.redis_tier is not None:
+        # Only here: its client is a good part of what a start imports.
+        from kvikk.cache.tiers.redis import RedisTier
+
         tiers.append(
             RedisTier(options.redis_tier, block_format, expire_s=options.redis_tier_expire_s)
         )
