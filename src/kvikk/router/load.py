@@ -23,6 +23,8 @@ class Load:
 
     def release(self) -> None:
         """The request has ended, however."""
-        self.first_token()
-        self._view.running_requests -= 1
-        self._view.running_tokens -= self._prompt_tokens
+        view = self._view
+        view.waiting_tokens -= self._computed_tokens
+        self._computed_tokens = 0
+        view.running_requests -= 1
+        view.running_tokens -= self._prompt_tokens

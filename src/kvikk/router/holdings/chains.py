@@ -10,6 +10,9 @@ block before. Prompts then form a tree, and what is always used together lies in
 A prompt of hundreds of blocks is a handful of runs, so that finding, using and evicting cost a few
 steps a prompt where a table of blocks has some for each block. The order is that of ``Lru``, to the
 block: least recently used first, and of one request's blocks the deepest first.
+
+Only where prompts end do runs stand in that order. All others were used whenever one behind them
+was, and go right after the last of those; so a use moves one run, however long its way there was.
 """
 
 from bisect import bisect_left
@@ -66,8 +69,7 @@ class Chains:
         """
         if len(keys) > self.capacity:
             keys = keys[: self.capacity]
-        order = self._order
-        run, found, count, path = self._root, 0, len(keys), []
+        run, found, count = self._root, 0, len(keys)
         while found < count and run.children is not None:
             child = run.children.get(keys[found])
             if child is None:
@@ -75,23 +77,19 @@ class Chains:
             end = found + len(child.keys)
             if end > count or keys[end - 1] != child.keys[-1]:
                 length = _common(child.keys, keys[found:])
-                run, found = _split(child, length), found + length
-                break
+                child = _split(child, length)
+                end = found + length
+            child.used = turn
             run, found = child, end
-            path.append(child)
-        upper = run
         if found < count:
             if run.children is None and run is not self._root:
                 run.keys += tuple(keys[found:])  # it is the deepest, and used as a whole
             else:
-                order[_grow(run, tuple(keys[found:]), turn)] = None
+                run = _grow(run, tuple(keys[found:]), turn)
             self._num_blocks += count - found
-        if upper not in order and upper is not self._root:  # the part of a run that was split
-            upper.used = turn
-            order[upper] = None
-        for run in reversed(path):
-            run.used = turn
-            order.move_to_end(run)
+        if run is not self._root:
+            self._order[run] = None
+            self._order.move_to_end(run)
         return found, self._shrink() if self._num_blocks > self.capacity else []
 
     def last_use(self, place: int) -> int:
@@ -100,11 +98,20 @@ class Chains:
         -1 for a place before the first.
         """
         used = -1
-        for run in self._order:
-            if place < 0:
-                break
-            used = run.used
-            place -= len(run.keys)
+        gone: dict[_Run, int] = {}  # children
+        passed: set[_Run] = set()
+        for run in self._order if place >= 0 else ():
+            passed.add(run)
+            while run.children is None or gone.get(run) == len(run.children):
+                used = run.used
+                place -= len(run.keys)
+                if place < 0:
+                    return used
+                assert run.parent is not None
+                run = run.parent
+                gone[run] = gone.get(run, 0) + 1
+                if run is self._root or (run in self._order and run not in passed):
+                    break
         return used
 
     def resize(self, capacity: int) -> list[bytes]:
@@ -114,18 +121,23 @@ class Chains:
 
     def _shrink(self) -> list[bytes]:
         evicted: list[bytes] = []
-        excess = self._num_blocks - self.capacity
+        order, excess = self._order, self._num_blocks - self.capacity
         while excess > 0:
-            run = next(iter(self._order))
-            assert run.children is None, "a run is used whenever one behind it is"
-            if len(run.keys) > excess:
+            run = next(iter(order))
+            if run.children is not None:
+                del order[run]  # it has been used since by those behind it, and goes with them
+            elif len(run.keys) > excess:
                 evicted += run.keys[-excess:]
                 run.keys = run.keys[:-excess]
+                break
             else:
                 evicted += run.keys
-                del self._order[run]
-                _drop(run)
-            excess = self._num_blocks - len(evicted) - self.capacity
+                excess -= len(run.keys)
+                del order[run]
+                parent = _drop(run)
+                if parent.children is None and parent is not self._root and parent not in order:
+                    order[parent] = None
+                    order.move_to_end(parent, last=False)
         self._num_blocks -= len(evicted)
         return evicted
 
@@ -150,14 +162,15 @@ def _split(run: _Run, length: int) -> _Run:
     return upper
 
 
-def _drop(run: _Run) -> None:
-    """Take a run without children out of the tree."""
+def _drop(run: _Run) -> _Run:
+    """Take a run without children out of the tree; returns the one before it."""
     parent = run.parent
     assert parent is not None
     assert parent.children is not None
     del parent.children[run.keys[0]]
     if not parent.children:
         parent.children = None
+    return parent
 
 
 def _common(keys: Sequence[bytes], others: Sequence[bytes]) -> int:

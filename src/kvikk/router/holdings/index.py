@@ -15,7 +15,7 @@ since an engine never evicts a block before those behind it: who has the last ha
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate, compress, count, repeat
-from operator import and_, ne
+from operator import and_, ne, or_
 
 Key = Hashable
 
@@ -67,22 +67,21 @@ class PrefixIndex:
         self._search(keys, len(looked_at) * stride, len(keys), left, hits)
         return hits
 
-    def add(self, slot: int, keys: Iterable[Key]) -> None:
-        """The replica holds these blocks."""
-        masks, bit = self._masks, 1 << slot
-        for key in keys:
-            masks[key] = masks.get(key, 0) | bit
+    def add(self, slot: int, keys: Sequence[Key]) -> None:
+        """The replica holds these blocks, each named once."""
+        masks = self._masks
+        held = map(masks.get, keys, repeat(0))
+        masks.update(zip(keys, map(or_, held, repeat(1 << slot)), strict=True))
 
     def remove(self, slot: int, keys: Iterable[Key]) -> None:
         """The replica does not hold these blocks, or no more."""
         masks, bit = self._masks, 1 << slot
         for key in keys:
             mask = masks.get(key, 0)
-            if mask & bit:
-                if mask == bit:
-                    del masks[key]
-                else:
-                    masks[key] = mask ^ bit
+            if mask == bit:
+                del masks[key]
+            elif mask & bit:
+                masks[key] = mask ^ bit
 
     def _search(self, keys: Sequence[Key], low: int, high: int, mask: int, hits: list[int]) -> None:
         """Note how many blocks each of ``mask`` holds: ``low`` at least, ``high`` at most."""

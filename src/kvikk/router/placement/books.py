@@ -12,7 +12,6 @@ Beside that three oracles run on the same prompts: one cache that forgets nothin
 replicas' memory, and caches like the replicas' with perfect placement.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -57,9 +56,9 @@ class FleetBooks:
     """Totals since the start, by replica and cause, and the oracles'."""
 
     def __init__(self) -> None:
-        self.tokens: dict[str, Counter[Cause]] = {}
-        self.answers: Counter[str] = Counter()
-        self.oracle_tokens: Counter[str] = Counter()
+        self.tokens: dict[str, dict[Cause, int]] = {}
+        self.answers: dict[str, int] = {}
+        self.oracle_tokens = dict.fromkeys(ORACLES, 0)
         self.prompt_tokens = 0
         self._infinite = Chains(_MOST_BLOCKS)
         self._one = Chains(_MOST_BLOCKS)
@@ -74,65 +73,53 @@ class FleetBooks:
 
     def note(self, answer: Answer) -> dict[Cause, int]:
         """Account for one answer; returns its tokens by cause, which add up to its prompt."""
-        seen = self._oracle("infinite", self._infinite, answer)
-        self._oracle("one_cache", self._one, answer)
-        self._place(answer)
+        keys, oracles = answer.keys, self.oracle_tokens
+        seen = _hit(answer, self._infinite.use(keys)[0])
+        oracles["infinite"] += seen
+        oracles["one_cache"] += _hit(answer, self._one.use(keys)[0])
+        for placed in self._placed:
+            placed.tokens += _hit(answer, placed.use(answer.session, keys))
         causes = _causes(answer, seen)
         totals = self.tokens.get(answer.replica)
         if totals is None:
-            totals = self.tokens[answer.replica] = Counter()
+            totals = self.tokens[answer.replica] = dict.fromkeys(CAUSES, 0)
         for cause, tokens in causes.items():
             totals[cause] += tokens
-        self.answers[answer.replica] += 1
+        self.answers[answer.replica] = self.answers.get(answer.replica, 0) + 1
         self.prompt_tokens += answer.prompt_tokens
         return causes
 
-    def total(self) -> Counter[Cause]:
+    def total(self) -> dict[Cause, int]:
         """Tokens by cause, of all replicas."""
-        return sum(self.tokens.values(), Counter())
+        return {cause: sum(one[cause] for one in self.tokens.values()) for cause in CAUSES}
 
     def rates(self) -> dict[str, float]:
         """``achieved`` and the oracles' hit rates, by tokens."""
+        self.oracle_tokens["perfect_placement"] = max(one.tokens for one in self._placed)
         prompt_tokens = max(1, self.prompt_tokens)
         achieved = {"achieved": self.total()["hit"] / prompt_tokens}
         return achieved | {name: self.oracle_tokens[name] / prompt_tokens for name in ORACLES}
 
-    def _oracle(self, name: str, cache: Chains, answer: Answer) -> int:
-        found, _ = cache.use(answer.keys)
-        # A replica whose blocks are shorter than these may reuse more.
-        hit = max(_tokens(answer, found), answer.hit_tokens)
-        self.oracle_tokens[name] += hit
-        return hit
 
-    def _place(self, answer: Answer) -> None:
-        for placed in self._placed:
-            found = _tokens(answer, placed.use(answer.session, answer.keys))
-            placed.tokens += max(found, answer.hit_tokens)
-        self.oracle_tokens["perfect_placement"] = max(one.tokens for one in self._placed)
-
-
-def _tokens(answer: Answer, blocks: int) -> int:
-    return min(round(blocks * answer.block_tokens), answer.prompt_tokens)
+def _hit(answer: Answer, blocks: int) -> int:
+    """Tokens of so many blocks; a replica whose blocks are shorter than these may reuse more."""
+    tokens = min(round(blocks * answer.block_tokens), answer.prompt_tokens)
+    return max(answer.hit_tokens, tokens)
 
 
 def _causes(answer: Answer, seen_tokens: int) -> dict[Cause, int]:
     """One cause a token: hits first, then what others held, then what was there once."""
+    hit = min(answer.hit_tokens, answer.prompt_tokens)
+    left = answer.prompt_tokens - hit
+    elsewhere = min(answer.elsewhere, left)
+    unknown = max(min(answer.unknown_elsewhere, left - elsewhere), 0)
+    evicted = max(seen_tokens - hit - elsewhere - unknown, 0)
     failover = answer.elsewhere_because == "failover"
-    claims: tuple[tuple[Cause, int], ...] = (
-        ("hit", answer.hit_tokens),
-        ("elsewhere_failover" if failover else "elsewhere_load", answer.elsewhere),
-        ("elsewhere_ignorance", answer.unknown_elsewhere),
-    )
-    causes: dict[Cause, int] = {}
-    told = 0
-    for cause, tokens in claims:
-        taken = min(tokens, answer.prompt_tokens - told)
-        if taken > 0:
-            causes[cause] = taken
-            told += taken
-    if seen_tokens > told:
-        causes["evicted"] = seen_tokens - told
-        told = seen_tokens
-    if answer.prompt_tokens > told:
-        causes["new"] = answer.prompt_tokens - told
-    return causes
+    causes: dict[Cause, int] = {
+        "hit": hit,
+        "elsewhere_failover" if failover else "elsewhere_load": elsewhere,
+        "elsewhere_ignorance": unknown,
+        "evicted": evicted,
+        "new": left - elsewhere - unknown - evicted,
+    }
+    return {cause: tokens for cause, tokens in causes.items() if tokens}

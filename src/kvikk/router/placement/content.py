@@ -28,58 +28,50 @@ def read_content(api: Api | None, body: Mapping[str, Any]) -> Content:
     if api is None:
         prompt = body.get("prompt")
         return Content(_bytes(prompt) if isinstance(prompt, str) else b"", 0)
-    writer = _Writer()
+    parts: list[str] = []
     if api == "chat_completions":
-        _write_chat(writer, body)
+        beginning = _write_chat(parts, body)
     else:
-        writer.add_all(segments(api, dict(body)))
-    return writer.content()
+        beginning = _write(parts, segments(api, dict(body)))
+    text = "".join(parts)
+    data = _bytes(text)
+    if len(data) == len(text):
+        return Content(data, sum(map(len, parts[:beginning])))
+    return Content(data, len(_bytes("".join(parts[:beginning]))))
 
 
-def _write_chat(writer: "_Writer", body: Mapping[str, Any]) -> None:
-    """A message that is a role and a text, as most are, needs no walker."""
-    tools = {name: body[name] for name in ("tools", "functions") if name in body}
-    if tools:
-        writer.add_all(chat_segments(tools))
+def _write_chat(parts: list[str], body: Mapping[str, Any]) -> int:
+    """Put a chat's pieces together; returns how many parts lead up to the first question's end.
+
+    A message that is a role and a text, as most are, needs no walker.
+    """
+    if "tools" in body or "functions" in body:
+        tools = {name: body[name] for name in ("tools", "functions") if name in body}
+        _write(parts, chat_segments(tools))
+    beginning = 0
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
         if isinstance(message, dict) and len(message) == 2:
             role, text = message.get("role"), message.get("content")
             if isinstance(role, str) and isinstance(text, str) and role not in _RESULTS:
                 if text:
-                    writer.add(role, "text", text)
-                    writer.end_message(role)
+                    parts += (role, "\0text\0", text, "\0")
+                    if not beginning and role == "user":
+                        beginning = len(parts)
                 continue
-        writer.add_all(chat_segments({"messages": [message]}))
+        ends = _write(parts, chat_segments({"messages": [message]}))
+        beginning = beginning or ends
+    return beginning
 
 
-class _Writer:
-    """Puts pieces together."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._beginning_parts = 0
-
-    def add(self, role: str, kind: str, text: str) -> None:
-        self._parts += (role, "\0", kind, "\0", text, "\0")
-
-    def end_message(self, role: str) -> None:
-        if role == "user" and not self._beginning_parts:
-            self._beginning_parts = len(self._parts)
-
-    def add_all(self, pieces: Iterable[Segment]) -> None:
-        for piece in pieces:
-            self.add(piece.role, piece.kind, piece.text)
-            if piece.ends_message:
-                self.end_message(piece.role)
-
-    def content(self) -> Content:
-        parts, beginning = self._parts, self._beginning_parts
-        text = "".join(parts)
-        data = _bytes(text)
-        if len(data) == len(text):
-            return Content(data, sum(map(len, parts[:beginning])))
-        return Content(data, len(_bytes("".join(parts[:beginning]))))
+def _write(parts: list[str], pieces: Iterable[Segment]) -> int:
+    """The same for any pieces."""
+    beginning = 0
+    for piece in pieces:
+        parts += (piece.role, f"\0{piece.kind}\0", piece.text, "\0")
+        if piece.ends_message and piece.role == "user" and not beginning:
+            beginning = len(parts)
+    return beginning
 
 
 def _bytes(text: str) -> bytes:

@@ -1,6 +1,5 @@
 """What the placement shows: figures for Prometheus, the same as JSON, the page that draws it."""
 
-from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,7 @@ def exposition(placement: "AwarePlacement") -> str:
 
 def _replica(placement: "AwarePlacement", holder: "Holder") -> dict[str, Any]:
     view, drift = holder.view, holder.drift
-    tokens = placement.books.tokens.get(view.id, Counter())
+    tokens = placement.books.tokens.get(view.id, {})
     return {
         "id": view.id,
         "url": holder.url,
@@ -66,7 +65,7 @@ def _replica(placement: "AwarePlacement", holder: "Holder") -> dict[str, Any]:
         "waiting_tokens": round(view.waiting_tokens),
         "prefill_tokens_per_s": round(view.prefill_tokens_per_s, 1),
         "capacity_tokens": view.capacity_tokens,
-        "answers": placement.books.answers[view.id],
+        "answers": placement.books.answers.get(view.id, 0),
         "by_cause": {cause: tokens.get(cause, 0) for cause in CAUSES},
         "source": "events" if holder.tells else "learned",
         "held_blocks": held_blocks(holder),

@@ -11,6 +11,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
+import xxhash
+
 from kvikk.cache.keys import KeyChain, content_keys, root_key
 from kvikk.errors import KvikkError
 from kvikk.router.placement.content import Content, read_content
@@ -160,9 +162,10 @@ def _session(scope: bytes, asked: Asked, body: Mapping[str, Any]) -> tuple[str, 
 
     A word is a key too, but for a user's name: that says who asks, not what belongs together.
     """
-    header = asked.headers.get(b"x-session-id", b"").decode("latin-1")
-    if not header and "prompt_cache_key" not in body and "metadata" not in body:
+    given_header = asked.headers.get(b"x-session-id")
+    if not given_header and "prompt_cache_key" not in body and "metadata" not in body:
         return "", b"", b""
+    header = (given_header or b"").decode("latin-1")
     words = ((body.get("prompt_cache_key"), True), (header, True), (_metadata_user(body), False))
     for given, is_key in words:
         if isinstance(given, str) and given:
@@ -187,11 +190,13 @@ def _beginning(scope: bytes, content: Content, keys: Sequence[bytes]) -> bytes:
         return b""
     chunks = stop // CHUNK_BYTES
     rest = content.data[chunks * CHUNK_BYTES : stop]
-    return sha256(b"beginning\0" + (keys[chunks - 1] if chunks else scope) + rest).digest()
+    return xxhash.xxh3_128_digest(b"beginning\0" + (keys[chunks - 1] if chunks else scope) + rest)
 
 
 def _tokens(asked: Asked, api: Api | None, text_side: TextSide | None) -> Sequence[int] | None:
     """The prompt's tokens, None where nobody knows: no tokeniser, or more than plain text."""
+    if api is not None and text_side is None:
+        return None
     assert asked.json is not None
     prompt = asked.json.get("prompt")
     if api is None and _is_token_ids(prompt):

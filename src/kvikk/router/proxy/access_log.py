@@ -37,22 +37,28 @@ class AccessLog:
         """Add a request's line."""
         assert self._file is not None
         request, reported = exchange.request, exchange.reported
+        head, first_s = request.head, exchange.first_byte_s
         line = {
-            "at_s": round(time.time(), 3),
+            "at_s": int(time.time() * 1e3) / 1e3,
             "id": request.id,
             "tenant": exchange.tenant.name,
-            "method": request.method.decode(),
-            "path": request.path,
+            "method": head.method.decode(),
+            "path": head.path,
             "model": exchange.model,
             "status": status,
             "error": error,
             "attempts": exchange.attempts,
             "route": exchange.route,
-            "first_byte_s": exchange.first_byte_s and round(exchange.first_byte_s, 6),
-            "whole_s": round(whole_s, 6),
+            "first_byte_s": first_s and int(first_s * 1e6) / 1e6,
+            "whole_s": int(whole_s * 1e6) / 1e6,
             "request_bytes": request.size_bytes,
             "sent_bytes": exchange.sent_bytes,
-            "usage": reported and reported._asdict(),
+            "usage": reported
+            and {
+                "prompt_tokens": reported.prompt_tokens,
+                "cached_tokens": reported.cached_tokens,
+                "completion_tokens": reported.completion_tokens,
+            },
         }
         self._file.write(orjson.dumps(line) + b"\n")
 

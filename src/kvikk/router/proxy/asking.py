@@ -16,8 +16,8 @@ def ask(request: ClientRequest, tenant: Tenant, passes_keys: bool) -> Asked:
     Where the router has no keys of its own and callers' keys go on to replicas (``passes_keys``),
     each key is a tenant to them.
     """
-    value, model = None, ""
-    if request.body and b"json" in request.by_name.get(b"content-type", b"json"):
+    head, value, model = request.head, None, ""
+    if request.body and b"json" in head.by_name.get(b"content-type", b"json"):
         try:
             value = orjson.loads(request.body)
         except orjson.JSONDecodeError as error:
@@ -30,9 +30,7 @@ def ask(request: ClientRequest, tenant: Tenant, passes_keys: bool) -> Asked:
         model = named or ""
     salt = tenant.salt
     if not salt and passes_keys:
-        bearer = request.by_name.get(b"authorization")
+        bearer = head.by_name.get(b"authorization")
         if bearer is not None:
             salt = hashlib.sha256(b"kvikk tenant\0" + bearer.partition(b" ")[2].strip()).digest()
-    return Asked(
-        request.id, request.path, model, tenant.name, salt, request.body, value, request.by_name
-    )
+    return Asked(request.id, head.path, model, tenant.name, salt, request.body, value, head.by_name)

@@ -14,7 +14,7 @@ import httptools
 from kvikk.router.proxy.exchange import Exchange
 from kvikk.router.proxy.known_head import KnownHead, known_head
 from kvikk.router.proxy.messages import RefusalError, answer, error_json
-from kvikk.router.proxy.request import ClientRequest, too_large
+from kvikk.router.proxy.request import ClientRequest, RequestHead, too_large
 from kvikk.router.proxy.upstream import set_no_delay
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._parser = httptools.HttpRequestParser(self)
-        self._request = ClientRequest()
+        self._request = ClientRequest(RequestHead())
         self._head_bytes = 0
         self._in_head = True
         self._in_request = False
@@ -134,34 +134,37 @@ class ClientConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._in_request, self._in_head = True, True
-        self._request = ClientRequest()
+        self._request = ClientRequest(RequestHead())
 
     def on_url(self, url: bytes) -> None:
         """A piece of its target."""
-        self._request.target += url
+        self._request.head.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         if self._in_head:  # trailers are dropped
             lower = name.lower()
-            self._request.headers.append((lower, name, value))
-            self._request.by_name[lower] = value
+            head = self._request.head
+            head.headers.append((lower, name, value))
+            head.by_name[lower] = value
 
     def on_headers_complete(self) -> None:
         """Its head is whole: refuse it before its body comes, if it has to be."""
         request, gateway = self._request, self._gateway
+        head = request.head
         self._in_head, self._head_bytes, self._raw_bytes = False, 0, 0
-        request.method = self._parser.get_method()
+        head.method = self._parser.get_method()
         self.deadline_s = time.monotonic() + gateway.options.body_timeout_s
         try:
             version = self._parser.get_http_version()
-            request.check_head(version, gateway.options.max_body_bytes, gateway.via)
+            head.check_head(version, gateway.options.max_body_bytes, gateway.via)
+            request.id = head.id
             gateway.check_caller(request)
         except RefusalError as refusal:
             self._refusal = refusal
             return
-        if b"expect" in request.by_name:
-            self._awaits_continue = request.by_name[b"expect"].lower() == b"100-continue"
+        if b"expect" in head.by_name:
+            self._awaits_continue = head.by_name[b"expect"].lower() == b"100-continue"
             if self.exchange is None and not self._queue:
                 self._continue()
 
@@ -189,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """It is whole."""
         request = self._request
-        if request.has_body and not request.size_bytes and self._parser.should_upgrade():
+        if request.head.has_body and not request.size_bytes and self._parser.should_upgrade():
             return  # its body is still to come, see _feed
         self._in_request, self._in_head, self._head_bytes = False, True, 0
         self._awaits_continue = False
@@ -265,7 +268,7 @@ class ClientConnection(asyncio.Protocol):
                 request = self._request
                 request.keeps = False
                 if self._refusal is None and self._in_request:
-                    length = request.by_name.get(b"content-length")
+                    length = request.head.by_name.get(b"content-length")
                     framing = b"transfer-encoding: chunked"
                     if length is not None:
                         framing = b"content-length: " + length
@@ -369,10 +372,10 @@ class _BodyOnly:
 
 
 def _refusal_bytes(request: ClientRequest, refusal: RefusalError, closes: bool) -> bytes:
-    body = error_json(refusal.status, str(refusal), refusal.code, request.path)
+    body = error_json(refusal.status, str(refusal), refusal.code, request.head.path)
     headers = [*refusal.headers]
     if request.id:
         headers.append((b"x-request-id", request.id.encode()))
     return answer(
-        refusal.status, body, headers=headers, is_head=request.method == b"HEAD", closes=closes
+        refusal.status, body, headers=headers, is_head=request.head.method == b"HEAD", closes=closes
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvikk.errors import BusyError
 from kvikk.router.proxy.asking import ask
+from kvikk.router.proxy.keys import Tenant
 from kvikk.router.proxy.messages import RefusalError
 from kvikk.router.proxy.passing import Passing, Swallowed, response_head
 from kvikk.router.proxy.placement import Asked, Outcome, Reported
@@ -32,33 +33,38 @@ _KEPT_PARSED_BYTES = 64 << 10
 class Exchange:
     """A request and its answer. ``model`` is "" where the request names none."""
 
+    # As long as nothing has happened.
+    model = ""
+    replica: Replica | None = None
+    decision: Decision | None = None
+    route = ""
+    attempts = 0
+    first_byte_s: float | None = None
+    is_done = False
+    _sends = 0
+    _asked: Asked | None = None
+    _routed: RoutedRequest | None = None
+    _load: ReplicaLoad | None = None
+    _connection: UpstreamConnection | None = None
+    _passing: Passing | None = None
+    _tried: frozenset[int] = frozenset()
+    _attempt_s = 0.0
+    _waits_since_s: float | None = None
+    _moved_s = 0.0
+    _status = 0  # the replica's, once it has answered
+    _is_entered = False
+
     def __init__(
-        self, gateway: "Gateway", client: "ClientConnection", request: ClientRequest
+        self,
+        gateway: "Gateway",
+        client: "ClientConnection",
+        request: ClientRequest,
+        tenant: Tenant,
     ) -> None:
-        assert request.tenant is not None
         self._gateway = gateway
         self._client = client
         self.request = request
-        self.tenant = request.tenant
-        self.model = ""
-        self.replica: Replica | None = None
-        self.decision: Decision | None = None
-        self.route = ""
-        self.attempts = 0
-        self._sends = 0
-        self.first_byte_s: float | None = None
-        self._asked: Asked | None = None
-        self._routed: RoutedRequest | None = None
-        self._load: ReplicaLoad | None = None
-        self._connection: UpstreamConnection | None = None
-        self._passing: Passing | None = None
-        self._tried: set[int] = set()
-        self._attempt_s = 0.0
-        self._waits_since_s: float | None = None
-        self._moved_s = 0.0
-        self._status = 0  # the replica's, once it has answered
-        self._is_entered = False
-        self.is_done = False
+        self.tenant = tenant
 
     @property
     def sent_bytes(self) -> int:
@@ -124,7 +130,7 @@ class Exchange:
         self.decision, self.replica, self.route = decision, replica, decision.header
         self._load = ReplicaLoad(replica, self._routed.prompt_tokens, decision.hit_tokens)
         self.attempts += 1
-        self._attempt_s = time.monotonic()
+        self._attempt_s = self._moved_s = time.monotonic()
         connection = replica.pool.take()
         if connection is None:
             gateway.spawn(self._connect(replica))
@@ -144,17 +150,17 @@ class Exchange:
         if self.is_done or attempt != self.attempts:
             replica.pool.freed(connection)
         else:
+            self._moved_s = time.monotonic()
             self._send(connection)
 
     def _send(self, connection: UpstreamConnection) -> None:
         assert self.replica is not None
-        origin, gateway = self.replica.pool.origin, self._gateway
+        origin, request = self.replica.pool.origin, self.request
         self._connection = connection
         self._sends += 1
         self._status = 0
-        self._moved_s = time.monotonic()
-        head = self.request.upstream_head(origin.authority, origin.prefix, gateway.via)
-        connection.send(self, head, self.request.body)
+        head = request.upstream_head(origin.authority, origin.prefix, self._gateway.via)
+        connection.send(self, head, request.body)
         if self._client.is_write_paused:  # with an earlier answer
             connection.pause()
 
@@ -164,7 +170,7 @@ class Exchange:
         if any(view.eligible for view in gateway.fleet.serving(self.model)):
             self._refuse(RefusalError(502, f"every replica that could answer failed: {error}"))
             return
-        self._tried.clear()
+        self._tried = frozenset()
         try:
             gateway.waiting.add(self)
         except RefusalError as refusal:
@@ -187,12 +193,13 @@ class Exchange:
         if status in _ASK_ANOTHER and self._can_ask_another():
             return Swallowed(self)
         request = self.request
-        if not response.has_length or (request.is_http10 and response.is_chunked):
+        if not response.has_length or (request.head.is_http10 and response.is_chunked):
             request.keeps = False
         closes = not request.keeps or self._gateway.is_draining
         head = response_head(response, request, self.replica.id, self.route, closes)
-        self._passing = Passing(self, self._client, request, response, head)
-        return self._passing
+        passing = Passing(self, self._client.transport.write, request, response, head)
+        self._passing = passing
+        return passing
 
     def first_byte(self) -> None:
         """The body has begun."""
@@ -297,11 +304,11 @@ class Exchange:
         assert self.replica is not None
         if counts:
             self._count_failure(kind)
-        self._tried.add(self.replica.view.slot)
-        self._end_attempt(0, kind)
+        self._tried |= {self.replica.view.slot}
+        self._end_attempt(0, kind, time.monotonic())
         self._passing = None
         self.first_byte_s = None
-        self._gateway.counts["retries"] += 1
+        self._gateway.retries += 1
         # A request that was never sent may be tried everywhere; one that was might be the culprit.
         if self._sends <= self._gateway.options.retries:
             self.dispatch()
@@ -319,14 +326,14 @@ class Exchange:
 
     def _break_off(self, status: int, why: str, at_boundary: bool) -> None:
         assert self._passing is not None
-        is_whole = self._passing.break_off(status, why, at_boundary, self.request.path)
+        is_whole = self._passing.break_off(status, why, at_boundary, self.request.head.path)
         self._end(status, why, keeps=is_whole and self.request.keeps)
 
     def _refuse(self, refusal: RefusalError) -> None:
         """Answer with an error of our own."""
         self._end(refusal.status, str(refusal), refusal=refusal)
 
-    def _end_attempt(self, status: int, error: str) -> None:
+    def _end_attempt(self, status: int, error: str, now_s: float) -> None:
         """The replica has nothing more to do for this request."""
         load, self._load = self._load, None
         if load is None:
@@ -337,11 +344,10 @@ class Exchange:
         assert self.replica is not None
         if self._passing is not None and self._passing.usage is not None:
             self._passing.usage.close()
-        now_s = time.monotonic()
-        first = self.first_byte_s
-        if first is not None:
-            first -= self._attempt_s - self.request.arrived_s
         if self._gateway.fleet.has(self.replica):
+            first = self.first_byte_s
+            if first is not None:
+                first -= self._attempt_s - self.request.arrived_s
             outcome = Outcome(status, error, first, now_s - self._attempt_s, self.reported)
             self._gateway.placement.answered(self._routed, self.decision, outcome)
 
@@ -356,12 +362,13 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abandon()
-        self._end_attempt(status, error)
+        now_s = time.monotonic()
+        self._end_attempt(status, error, now_s)
         self._gateway.bodies.give_back(self.request)
         if self._is_entered:
             self.tenant.leave()
         self._client.exchange = None
-        self._gateway.ended(self, status, error)
+        self._gateway.ended(self, status, error, now_s)
         if refusal is not None:
             self._client.refuse(self.request, refusal)
         else:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from kvikk.router.proxy.health import HealthChecks
 from kvikk.router.proxy.keys import Keys
 from kvikk.router.proxy.local import LocalRoutes
 from kvikk.router.proxy.messages import RefusalError, answer
-from kvikk.router.proxy.metrics import Histogram, family, histogram_family
+from kvikk.router.proxy.metrics import Answers, family, histogram_family
 from kvikk.router.proxy.options import RouterOptions
 from kvikk.router.proxy.placement import Placement
 from kvikk.router.proxy.queue import WaitingQueue
@@ -45,14 +44,13 @@ class Gateway:
         self.health = HealthChecks(fleet, options.health_interval_s, self.replica_key)
         self.local = LocalRoutes(self)
         self.is_draining = False
-        self.counts: Counter[str] = Counter()
+        self.retries = 0
         self._log = AccessLog(options.access_log)
         self._id_prefix = prefix
+        self._named = 0
         self._clients: set[ClientConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._statuses: Counter[tuple[str, int]] = Counter()
-        self._first_bytes: dict[str, Histogram] = {}
-        self._wholes: dict[str, Histogram] = {}
+        self._answers: dict[str, Answers] = {}  # by replica, "none" where there was none
         fleet.on_change = self.wake
         fleet.on_join = self.health.begin
 
@@ -78,18 +76,19 @@ class Gateway:
     def name(self, request: ClientRequest) -> None:
         """Give a request an id, unless its client has."""
         if not request.id:
-            self.counts["requests"] += 1
-            request.id = f"{self._id_prefix}{self.counts['requests']:08x}"
+            self._named += 1
+            request.id = f"{self._id_prefix}{self._named:08x}"
 
     def check_caller(self, request: ClientRequest) -> None:
         """Before a body is read: who is it, and may it be asked? Raises RefusalError."""
         self.name(request)
-        if self.local.has(request.path):
-            self.local.check(request)
+        head = request.head
+        if self.local.has(head.path):
+            self.local.check(head)
             return
-        request.tenant = self.keys.tenant(request.by_name)
-        request.check_forwarded(self.options.forward)
-        request.set_forwarded(self.replica_key)
+        head.tenant = self.keys.tenant(head.by_name)
+        head.check_forwarded(self.options.forward)
+        head.set_forwarded(self.replica_key)
         if self.is_draining:
             raise RefusalError(
                 503, "the router is going away", "draining", [(b"retry-after", b"1")]
@@ -97,8 +96,9 @@ class Gateway:
 
     def handle(self, client: ClientConnection, request: ClientRequest) -> None:
         """A request is whole."""
-        if request.tenant is not None:
-            client.exchange = Exchange(self, client, request)
+        tenant = request.head.tenant
+        if tenant is not None:
+            client.exchange = Exchange(self, client, request, tenant)
             client.exchange.start()
             return
         try:
@@ -108,26 +108,23 @@ class Gateway:
             client.refuse(request, refusal)
             return
         self.bodies.give_back(request)
-        is_head = request.method == b"HEAD"
+        is_head = request.head.method == b"HEAD"
         closes = not request.keeps or self.is_draining
         client.answer(request, answer(status, body, media_type, is_head=is_head, closes=closes))
 
     def refused(self, request: ClientRequest, refusal: RefusalError) -> None:
         """A request did not get as far as to be handled."""
-        self._statuses["none", refusal.status] += 1
+        self._of("none").count(refusal.status, None, 0.0)
 
-    def ended(self, exchange: Exchange, status: int, error: str) -> None:
+    def ended(self, exchange: Exchange, status: int, error: str, now_s: float) -> None:
         """An exchange is over, and its load given back."""
-        replica = "none" if exchange.replica is None else exchange.replica.id
-        self._statuses[replica, status] += 1
-        whole_s = time.monotonic() - exchange.request.arrived_s
-        if exchange.first_byte_s is not None:
-            _of(self._first_bytes, replica).observe(exchange.first_byte_s)
-            _of(self._wholes, replica).observe(whole_s)
+        replica = exchange.replica
+        whole_s = now_s - exchange.request.arrived_s
+        answers = self._of("none" if replica is None else replica.view.id)
+        answers.count(status, exchange.first_byte_s, whole_s)
         if self._log.is_open:
             self._log.write(exchange, status, error, whole_s)
-        if len(self.waiting):
-            self.wake()
+        self.wake()
 
     def wake(self) -> None:
         """A replica may have become free: let those who wait have it."""
@@ -245,11 +242,12 @@ class Gateway:
             "Answers given, by replica and status; 499: the client had gone.",
             (
                 ({"replica": replica, "status": str(status)}, count)
-                for (replica, status), count in sorted(self._statuses.items())
+                for replica, answers in sorted(self._answers.items())
+                for status, count in sorted(answers.statuses.items())
             ),
         )
         for name, kind, text, value in (
-            ("retries_total", "counter", "Attempts after the first.", self.counts["retries"]),
+            ("retries_total", "counter", "Attempts after the first.", self.retries),
             ("waiting_requests", "gauge", "Requests in the queue.", len(self.waiting)),
             ("client_connections", "gauge", "Open connections.", len(self._clients)),
             ("held_body_bytes", "gauge", "Request bodies in memory.", self.bodies.held_bytes),
@@ -261,16 +259,25 @@ class Gateway:
             "Requests in progress, by API key.",
             (({"tenant": one.name}, one.running) for one in self.keys.tenants),
         )
+        answered = sorted(self._answers.items())
         for name, text, histograms in (
-            ("first_byte_seconds", "From a request to its answer's body.", self._first_bytes),
-            ("request_seconds", "From a request to its answer's end.", self._wholes),
+            (
+                "first_byte_seconds",
+                "From a request to its answer's body.",
+                [one.first_bytes for _, one in answered],
+            ),
+            (
+                "request_seconds",
+                "From a request to its answer's end.",
+                [one.wholes for _, one in answered],
+            ),
         ):
-            samples = [({"replica": one}, seen) for one, seen in sorted(histograms.items())]
+            labels = [{"replica": replica} for replica, _ in answered]
+            samples = [pair for pair in zip(labels, histograms, strict=True) if pair[1].count]
             yield from histogram_family(f"kvikk_router_{name}", text, samples)
 
-
-def _of(histograms: dict[str, Histogram], replica: str) -> Histogram:
-    found = histograms.get(replica)
-    if found is None:
-        found = histograms[replica] = Histogram()
-    return found
+    def _of(self, replica: str) -> Answers:
+        found = self._answers.get(replica)
+        if found is None:
+            found = self._answers[replica] = Answers()
+        return found

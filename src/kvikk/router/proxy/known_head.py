@@ -7,7 +7,7 @@ go, is then true of the others.
 
 import re
 
-from kvikk.router.proxy.request import ClientRequest
+from kvikk.router.proxy.request import ClientRequest, RequestHead
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 # What else than its length says how a request is read, or asks for something before its body.
@@ -15,44 +15,40 @@ _UNLIKE = (b"transfer-encoding", b"expect", b"upgrade")
 
 
 class KnownHead:
-    """The head of a request that was let in, and the request. Made by ``known_head``."""
+    """The head of a request that was let in, cut at its length. Made by ``known_head``."""
 
-    __slots__ = ("_after", "_before", "_has_id", "_request")
+    __slots__ = ("_after", "_before", "_head")
 
-    def __init__(self, before: bytes, after: bytes, request: ClientRequest) -> None:
+    def __init__(self, before: bytes, after: bytes, head: RequestHead) -> None:
         self._before = before
         self._after = after
-        self._request = request.alike()
-        self._has_id = b"x-request-id" in request.by_name
+        self._head = head
 
     def read(self, data: bytes) -> ClientRequest | None:
         """The request that ``data`` is, if it is one, whole and with this head.
 
         Its id is empty unless the client gave one.
         """
-        if not data.startswith(self._before):
+        before, after = self._before, self._after
+        if not data.startswith(before):
             return None
-        place = len(self._before)
+        place = len(before)
         end = data.find(b"\r\n", place, place + 12)
         digits = data[place:end]
-        if not digits.isdigit() or not data.startswith(self._after, end):
+        if not digits.isdigit() or not data.startswith(after, end):
             return None
-        body = data[end + len(self._after) :]
-        if len(body) != int(digits) or not body:
+        begin = end + len(after)
+        if len(data) - begin != int(digits) or begin == len(data):
             return None
-        request = self._request.alike()
-        request.by_name = {**request.by_name, b"content-length": digits}
-        request.body, request.size_bytes = body, len(body)
-        if not self._has_id:
-            request.id = ""
-        return request
+        return ClientRequest(self._head, data[begin:])
 
 
 def known_head(data: bytes, request: ClientRequest) -> KnownHead | None:
     """What is to be remembered of a request that came alone and whole as ``data``, if anything."""
     end = data.find(b"\r\n\r\n") + 4
-    names = request.by_name
-    is_plain = request.keeps and not request.is_http10 and request.tenant is not None
+    head = request.head
+    names = head.by_name
+    is_plain = request.keeps and not head.is_http10 and head.tenant is not None
     if not is_plain or any(name in names for name in _UNLIKE):
         return None
     if not request.size_bytes or len(data) != end + request.size_bytes:
@@ -60,4 +56,4 @@ def known_head(data: bytes, request: ClientRequest) -> KnownHead | None:
     found = _LENGTH.search(data, 0, end)
     if found is None or found[1] != names.get(b"content-length"):
         return None
-    return KnownHead(data[: found.start(1)], data[found.end(1) : end], request)
+    return KnownHead(data[: found.start(1)], data[found.end(1) : end], head)

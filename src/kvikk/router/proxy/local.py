@@ -10,7 +10,7 @@ from kvikk.errors import RequestError
 from kvikk.router.proxy.messages import RefusalError
 from kvikk.router.proxy.origin import parse_origin
 from kvikk.router.proxy.replica import Replica
-from kvikk.router.proxy.request import ClientRequest
+from kvikk.router.proxy.request import ClientRequest, RequestHead
 
 if TYPE_CHECKING:
     from kvikk.router.proxy.gateway import Gateway
@@ -38,23 +38,23 @@ class LocalRoutes:
             or path.startswith(("/v1/models/", "/v1/kvikk/", "/page/"))
         )
 
-    def check(self, request: ClientRequest) -> None:
+    def check(self, head: RequestHead) -> None:
         """Whether the caller may. Raises RefusalError."""
-        keys, path = self._gateway.keys, request.path
+        keys, path = self._gateway.keys, head.path
         if path in ("/healthz", "/health", "/") or path.startswith("/page/"):
             return  # the page holds no data; what it shows it asks for with a key
         if path.startswith(_REPLICAS):
-            keys.require_admin(request.by_name)
+            keys.require_admin(head.by_name)
         elif path.startswith("/v1/models"):
-            keys.tenant(request.by_name)
+            keys.tenant(head.by_name)
         elif keys.are_several:  # these show all tenants
-            keys.require_admin(request.by_name)
+            keys.require_admin(head.by_name)
         elif path != "/metrics":
-            keys.tenant_or_admin(request.by_name)
+            keys.tenant_or_admin(head.by_name)
 
     def reply(self, request: ClientRequest) -> Reply:
         """The answer. Raises RefusalError."""
-        path, method = request.path, request.method
+        path, method = request.head.path, request.head.method
         if path.startswith(_REPLICAS):
             return self._replicas(method, path[len(_REPLICAS) :].strip("/"), request)
         if method not in (b"GET", b"HEAD"):
@@ -126,7 +126,7 @@ class LocalRoutes:
                 return _json(200, _shown(found))
             if method == b"GET" and not verb:
                 return _json(200, _shown(found))
-        raise RefusalError(405, f"{method.decode()} is not allowed on {request.path[:200]!r}")
+        raise RefusalError(405, f"{method.decode()} is not allowed on {request.head.path[:200]!r}")
 
 
 def _json(status: int, value: Any) -> Reply:

@@ -23,6 +23,11 @@ class Histogram:
         self._counts[bisect_left(SECONDS, value_s)] += 1
         self._sum_s += value_s
 
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return sum(self._counts)
+
     def lines(self, name: str, labels: str) -> Iterator[str]:
         """The exposition's lines; ``labels`` like ``replica="a"``, or empty."""
         total, comma = 0, "," if labels else ""
@@ -32,6 +37,24 @@ class Histogram:
         braces = f"{{{labels}}}" if labels else ""
         yield f"{name}_sum{braces} {self._sum_s:.9g}"
         yield f"{name}_count{braces} {total}"
+
+
+class Answers:
+    """What came of the requests of one replica: how many of each status, and when."""
+
+    __slots__ = ("first_bytes", "statuses", "wholes")
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.first_bytes = Histogram()
+        self.wholes = Histogram()
+
+    def count(self, status: int, first_byte_s: float | None, whole_s: float) -> None:
+        """One more; ``first_byte_s`` is None where there was none."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        if first_byte_s is not None:
+            self.first_bytes.observe(first_byte_s)
+            self.wholes.observe(whole_s)
 
 
 Labels = Mapping[str, str]

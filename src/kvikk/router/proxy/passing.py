@@ -1,6 +1,6 @@
 """An answer on its way to the client: its head is rewritten, its body goes on in its own bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kvikk.router.proxy.messages import error_event
@@ -9,7 +9,6 @@ from kvikk.router.proxy.response import Response
 from kvikk.router.proxy.usage import UsageReader
 
 if TYPE_CHECKING:
-    from kvikk.router.proxy.client import ClientConnection
     from kvikk.router.proxy.exchange import Exchange
 
 # An answer of at most this size waits until it is whole: no one can use half of it, and should the
@@ -42,20 +41,19 @@ class Passing:
     def __init__(
         self,
         exchange: "Exchange",
-        client: "ClientConnection",
+        write: Callable[[bytes], None],
         request: ClientRequest,
         response: Response,
         head: bytes,
     ) -> None:
         self._exchange = exchange
-        self._write = client.transport.write
+        self._write = write
         self._head = head
         length = response.content_length
-        self._held: list[bytes] | None = (
-            [] if length is not None and length <= _HELD_BYTES else None
-        )
+        is_short = length is not None and length <= _HELD_BYTES
+        self._held: list[bytes] | None = [] if is_short else None
         self._is_first = True
-        self._is_joined = request.is_http10  # which has no chunks
+        self._is_joined = request.head.is_http10  # which has no chunks
         self._tail = b"\n\n"
         self.has_moved = False
         self.response = response
@@ -130,13 +128,14 @@ def response_head(
     response: Response, request: ClientRequest, replica: str, route: str, closes: bool
 ) -> bytes:
     """The head for the client: the replica's own, and where the answer is from."""
-    own = b"x-kvikk-replica: %b\r\nx-kvikk-route: %b\r\n" % (replica.encode(), route.encode())
+    is_http10 = request.head.is_http10
+    own = f"x-kvikk-replica: {replica}\r\nx-kvikk-route: {route}\r\n"
     if not response.has_id:
-        own = b"x-request-id: %b\r\n%b" % (request.id.encode(), own)
-    if response.is_chunked and not request.is_http10:
-        own += b"transfer-encoding: chunked\r\n"
+        own = f"x-request-id: {request.id}\r\n{own}"
+    if response.is_chunked and not is_http10:
+        own += "transfer-encoding: chunked\r\n"
     if closes:
-        own += b"connection: close\r\n"
-    elif request.is_http10:
-        own += b"connection: keep-alive\r\n"
-    return b"%b%b\r\n" % (response.passed_on, own)
+        own += "connection: close\r\n"
+    elif is_http10:
+        own += "connection: keep-alive\r\n"
+    return b"%b%b\r\n" % (response.passed_on, own.encode())

@@ -12,7 +12,8 @@ class Replica:
     """A replica of the fleet. Health is what checks say of it, load is what it was given.
 
     ``models`` is None as long as nobody said what it serves; an empty set stands for anything.
-    ``source`` says who named it: ``command``, ``admin``, ``file`` or ``dns``.
+    ``limit`` is how many requests it may have at once, 0 for any. ``source`` says who named it:
+    ``command``, ``admin``, ``file`` or ``dns``.
     """
 
     def __init__(self, view: ReplicaView, pool: Pool, limit: int, source: str) -> None:
@@ -27,7 +28,7 @@ class Replica:
         self.restarts = 0
         self.requests = 0
         self.errors: Counter[str] = Counter()
-        self._limit = limit
+        self.limit = limit
         self.update()
 
     @property
@@ -41,7 +42,7 @@ class Replica:
             self.is_healthy
             and not self.is_draining
             and self.breaker.admits
-            and (self._limit == 0 or self.view.running_requests < self._limit)
+            and (self.limit == 0 or self.view.running_requests < self.limit)
         )
 
     def serves(self, model: str) -> bool:
@@ -49,31 +50,28 @@ class Replica:
         return self.models is not None and (not self.models or not model or model in self.models)
 
 
-class ReplicaLoad:
+class ReplicaLoad(Load):
     """The load of one request, and the replica's eligibility with it.
 
     It belongs to whoever took it, and is given back to the very object it was taken from, once.
     """
 
-    __slots__ = ("_is_trial", "_load", "_replica")
+    __slots__ = ("_is_trial", "_replica")
 
     def __init__(self, replica: Replica, prompt_tokens: int, hit_tokens: int) -> None:
+        super().__init__(replica.view, prompt_tokens, hit_tokens)
         self._replica: Replica | None = replica
-        self._load = Load(replica.view, prompt_tokens, hit_tokens)
         replica.requests += 1
         self._is_trial = replica.breaker.started()
-        replica.update()
-
-    def first_token(self) -> None:
-        """The prompt has been computed."""
-        if self._replica is not None:
-            self._load.first_token()
+        if self._is_trial or replica.limit:  # else nothing has changed
+            replica.update()
 
     def release(self) -> None:
         """The request has ended, however."""
         replica, self._replica = self._replica, None
-        if replica is not None:
-            self._load.release()
-            if self._is_trial:
-                replica.breaker.undecided()
-            replica.update()
+        if replica is None:
+            return
+        super().release()
+        if self._is_trial:
+            replica.breaker.undecided()
+        replica.update()

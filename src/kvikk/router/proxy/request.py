@@ -20,24 +20,22 @@ _LEFT_OUT = HOP_BY_HOP | {b"host", b"content-length"}
 _LEFT_OUT_WITH_KEYS = _LEFT_OUT | {b"authorization", b"x-api-key"}
 
 
-class ClientRequest:
-    """A request while it comes in, and then. ``forwarded`` are its headers for a replica."""
+class RequestHead:
+    """What stands before a request's body: who asks for what. Many requests may share one.
+
+    ``id`` is the client's own, empty if it gave none; ``tenant`` is None where the router answers
+    itself; ``forwarded`` are the headers for a replica.
+    """
 
     __slots__ = (
-        "arrived_s",
-        "body",
         "by_name",
         "forwarded",
         "has_body",
         "headers",
-        "held_bytes",
         "id",
         "is_http10",
-        "keeps",
         "method",
         "path",
-        "pieces",
-        "size_bytes",
         "target",
         "tenant",
     )
@@ -48,26 +46,11 @@ class ClientRequest:
         self.path = ""
         self.headers: list[Header] = []
         self.by_name: dict[bytes, bytes] = {}
-        self.pieces: bytearray | None = None
-        self.size_bytes = 0
-        self.held_bytes = 0
         self.has_body = False
-        self.body = b""
-        self.forwarded = b""
-        self.id = ""
         self.is_http10 = False
-        self.keeps = True
-        self.arrived_s = 0.0
+        self.id = ""
+        self.forwarded = b""
         self.tenant: Tenant | None = None
-
-    def alike(self) -> "ClientRequest":
-        """Another one with the same head, which has been checked, and without a body."""
-        other = ClientRequest()
-        other.method, other.target, other.path = self.method, self.target, self.path
-        other.headers, other.by_name = self.headers, self.by_name
-        other.forwarded, other.id, other.tenant = self.forwarded, self.id, self.tenant
-        other.has_body = self.has_body
-        return other
 
     def check_head(self, version: str, max_body_bytes: int, via: bytes) -> None:
         """Raises RefusalError for what cannot be passed on safely. Sets the path."""
@@ -119,22 +102,6 @@ class ClientRequest:
         if self.method not in _METHODS:
             raise RefusalError(405, f"{self.method.decode()} is not allowed on {path[:200]!r}")
 
-    def upstream_head(self, authority: bytes, prefix: bytes, via: bytes) -> bytes:
-        """The head for a replica: all headers but those between two parties, and ours."""
-        own = b"\r\nvia: %b\r\n\r\n" % via
-        if self.body or self.method != b"GET":
-            own = b"\r\ncontent-length: %d%b" % (len(self.body), own)
-        if b"x-request-id" not in self.by_name:
-            own = b"\r\nx-request-id: %b%b" % (self.id.encode(), own)
-        return b"%b %b%b HTTP/1.1\r\nhost: %b%b%b" % (
-            self.method,
-            prefix,
-            self.target,
-            authority,
-            self.forwarded,
-            own,
-        )
-
     def set_forwarded(self, replica_key: bytes | None) -> None:
         """Settle which headers go on to a replica."""
         left_out = _LEFT_OUT if replica_key is None else _LEFT_OUT_WITH_KEYS
@@ -148,6 +115,48 @@ class ClientRequest:
         if replica_key is not None:
             lines.append(b"\r\nauthorization: Bearer " + replica_key)
         self.forwarded = b"".join(lines)
+
+
+class ClientRequest:
+    """A request while it comes in, and then."""
+
+    __slots__ = (
+        "arrived_s",
+        "body",
+        "head",
+        "held_bytes",
+        "id",
+        "keeps",
+        "pieces",
+        "size_bytes",
+    )
+
+    def __init__(self, head: RequestHead, body: bytes = b"") -> None:
+        self.head = head
+        self.body = body
+        self.size_bytes = len(body)
+        self.pieces: bytearray | None = None
+        self.held_bytes = 0
+        self.id = head.id
+        self.keeps = True
+        self.arrived_s = 0.0
+
+    def upstream_head(self, authority: bytes, prefix: bytes, via: bytes) -> bytes:
+        """The head for a replica: all headers but those between two parties, and ours."""
+        head, own = self.head, b""
+        if self.body or head.method != b"GET":
+            own = b"\r\ncontent-length: %d" % len(self.body)
+        if b"x-request-id" not in head.by_name:
+            own = b"\r\nx-request-id: %b%b" % (self.id.encode(), own)
+        return b"%b %b%b HTTP/1.1\r\nhost: %b%b%b\r\nvia: %b\r\n\r\n" % (
+            head.method,
+            prefix,
+            head.target,
+            authority,
+            head.forwarded,
+            own,
+            via,
+        )
 
 
 def too_large(max_body_bytes: int) -> RefusalError:

@@ -76,9 +76,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.requests += 1
         self._taker = None
         self._reader.begin()
-        self.transport.write(head)
-        if body:
-            self.transport.write(body)
+        self.transport.writelines((head, body) if body else (head,))
 
     def abandon(self) -> None:
         """Nobody wants the answer any more: the replica is to stop working on it."""

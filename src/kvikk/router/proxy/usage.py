@@ -11,9 +11,11 @@ import orjson
 
 from kvikk.router.proxy.placement import Reported
 
-# The key of an object. In a string the quotes would be escaped, so no text can pass for it.
+# The key of an object: many servers write it with null in every event but one. In a string the
+# quotes would be escaped, so no text can pass for it.
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 _LARGEST_EVENT_BYTES = 1 << 20
+_NOTHING = Reported(0, None, 0)
 
 
 class UsageReader:
@@ -62,7 +64,8 @@ class UsageReader:
                 self._pieces.append(rest)
 
     def _read(self, data: bytes) -> None:
-        if not _USAGE.search(data):
+        """Look for usage in one JSON object."""
+        if b'"usage"' not in data:
             return
         try:
             value = orjson.loads(data)
@@ -72,21 +75,21 @@ class UsageReader:
             return
         # At the top with OpenAI; Anthropic's first is in the message, Responses' in the response.
         for holder in (value, value.get("message"), value.get("response")):
-            if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
-                self._take(holder["usage"])
+            if isinstance(holder, dict):
+                usage = holder.get("usage")
+                if isinstance(usage, dict):
+                    self._take(usage)
 
     def _take(self, usage: dict[str, Any]) -> None:
-        earlier = self.reported or Reported(0, None, 0)
+        earlier = self.reported or _NOTHING
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
-        read, written = (
-            usage.get("cache_read_input_tokens"),
-            usage.get("cache_creation_input_tokens"),
-        )
+        read = usage.get("cache_read_input_tokens")
         if isinstance(read, int):  # Anthropic counts apart what was read and what was written
             cached = read
             if isinstance(prompt, int):
+                written = usage.get("cache_creation_input_tokens")
                 prompt += read + (written if isinstance(written, int) else 0)
         completion = usage.get("completion_tokens", usage.get("output_tokens"))
         self.reported = Reported(
