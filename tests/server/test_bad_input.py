@@ -1,3 +1,4 @@
+import gzip
 import json
 import socket
 
@@ -43,6 +44,7 @@ def _still_serves(server):
         (b'{"model": "smollm2",}', "not valid JSON"),
         (b'{"model": "\xff\xfe"}', "not UTF-8 text"),
         (json.dumps(HELLO).encode("utf-16"), "not UTF-8 text"),
+        (json.dumps(HELLO).encode("utf-8-sig"), "begins with a byte order mark"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"temperature": NaN}', "NaN is not a JSON number"),
         (b'{"seed": 1' + b"0" * 9999 + b"}", "too many digits"),
@@ -100,6 +102,26 @@ def test_a_prompt_over_the_context_is_refused_with_both_numbers(server, smollm2_
 def test_a_prompt_without_tokens_or_with_foreign_ones_is_refused(prompt, message, server):
     body = {"model": "smollm2", "prompt": prompt}
     check_error(post(server, json.dumps(body), "/v1/completions"), 400, message, "prompt")
+
+
+@pytest.mark.parametrize("depth", [300, 900, 950, 960, 970, 980, 990, 100_000])
+def test_what_is_nested_deeply_is_served_or_refused_but_breaks_nothing(depth, server):
+    """Near the limit it can be read, and not everywhere be written again."""
+    nested = "[" * depth + "]" * depth
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": nested}}
+    called = [{"role": "assistant", "tool_calls": [call]}, *HELLO["messages"]]
+    schema = {"a": "NESTED"}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    for fields in ({"messages": called}, {"tools": [tool]}, {"guided_json": schema}):
+        content = json.dumps(HELLO | fields).replace('"NESTED"', nested)
+        response = post(server, content)
+        assert response.status_code in (200, 400), response.text
+
+
+def test_a_body_that_is_packed_is_refused_by_what_it_is_packed_with(server):
+    packed = gzip.compress(json.dumps(HELLO).encode())
+    response = post(server, packed, headers=JSON | {"Content-Encoding": "gzip"})
+    check_error(response, 400, "content encoding 'gzip' is not supported")
 
 
 def test_ten_megabytes_of_body_are_413_declared_or_chunked(server):

@@ -32,6 +32,11 @@ async def read_body(
             f"content type {content_type[:100]!r} is not supported; "
             "send JSON with the header 'Content-Type: application/json'",
         )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise ApiError(
+            400, f"content encoding {encoding[:100]!r} is not supported; send plain JSON"
+        )
     content = await _read(request, request.app.state.service.options.max_body_bytes)
 
     def read() -> tuple[Mapping[str, Any], Record]:

@@ -72,6 +72,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), parameter=error.parameter)
         case HTTPException():
             return ApiError(error.status_code, error.detail, headers=error.headers)
+        case RecursionError():
+            return ApiError(400, "the body is nested too deeply")
         case ClientDisconnect():
             return ApiError(400, "the connection closed before the request was complete")
         case _:
@@ -88,5 +90,6 @@ def install_error_handlers(app: FastAPI) -> None:
             error = HTTPException(error.status_code, f"{problem} {path!r}", error.headers)
         return as_api_error(error).response(request.scope)
 
-    for kind in (ApiError, RequestError, HTTPException, ClientDisconnect, Exception):
+    expected = (ApiError, RequestError, HTTPException, ClientDisconnect, RecursionError)
+    for kind in (*expected, Exception):
         app.add_exception_handler(kind, answer)

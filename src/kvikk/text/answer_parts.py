@@ -261,7 +261,7 @@ class _Call:
         """A call whose arguments came before its name, or not as an object."""
         try:
             call = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         name = call.get("name")
         if not isinstance(name, str):

@@ -56,7 +56,7 @@ def _call_for_template(call: ToolCall) -> dict[str, Any]:
     """Templates write arguments down as JSON themselves, so they get them read where possible."""
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call.arguments
     function = {"name": call.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}

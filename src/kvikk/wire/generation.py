@@ -192,7 +192,7 @@ def _logit_bias(value: JsonValue) -> tuple[tuple[int, float], ...]:
     if value.is_null:
         return ()
     for name in value.members():
-        if not name.isdecimal() or len(name) > 10:
+        if not (name.isascii() and name.isdecimal()) or len(name) > 10:
             value.fail(f"{name[:40]!r} is no token id")
     return tuple(
         (int(name), value.get(name).number(-_BIAS_LIMIT, _BIAS_LIMIT)) for name in value.members()

@@ -25,8 +25,10 @@ def parse_json(body: bytes) -> "JsonValue":
     except RecursionError:
         raise RequestError("the body is nested too deeply") from None
     except ValueError as error:
-        # Python's own words for an integer of thousands of digits advise Python programmers.
+        # Python's own words for some of it advise Python programmers.
         reason = "a number has too many digits" if "digits" in str(error) else str(error)
+        if "BOM" in reason:
+            reason = "it begins with a byte order mark"
         raise RequestError(f"the body is not valid JSON: {reason}") from None
 
 

@@ -118,7 +118,7 @@ def read_arguments(arguments: str) -> dict[str, Any]:
     """A call's arguments as the object that they are; empty where the model wrote none."""
     try:
         value = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
