@@ -9,6 +9,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PORT   ?= 8000
 
+# The tests start the program hundreds of times: Python keeps what it has compiled of it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup serve test lint bench peers clean
 .DELETE_ON_ERROR:
 
@@ -17,8 +20,9 @@ setup: $(VENV)/.engine-ready $(VENV)/.dev-ready
 serve: $(VENV)/.engine-ready
 	$(BIN)/kvikk serve smollm2 --port $(PORT)
 
+# Two processes: a test waits for servers half of its time, and an engine takes what cores there are.
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .

@@ -1,10 +1,11 @@
-"""Fixtures that several rooms use: the real models, and who else can read them."""
+"""What all rooms' tests use: the real models, who else can read them, and how tests are run."""
 
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from kvikk.files.sources import ModelSource, resolve
 from kvikk.text.tokenizer import Tokenizer, load_tokenizer
@@ -19,6 +20,21 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("kvikk")
+
+
+class _Files(LoadFileScheduling):
+    """A file's tests stay in one process, and share what they start.
+
+    All of the fleet's do: Ray finds any cluster of its machine, also another file's.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/fleet" if file.startswith("tests/fleet/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
+    return _Files(config, log)
 
 
 @pytest.fixture(scope="session")
