@@ -165,8 +165,9 @@ def router(
                 live.wait_until_well(len(replicas))
             yield live
     finally:
+        # Twice, so that nothing is waited for; two of one kind can be taken for one.
         process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         try:
             _, rest = process.communicate(timeout=10)
             assert "Traceback" not in rest, rest
