@@ -1,20 +1,23 @@
-"""How long one question to the router's index takes: 32,000 tokens, 64 replicas.
+"""How long it takes to ask what 64 replicas hold of 32,000 tokens: as they tell, and as learned.
 
     python benchmarks/index.py [--blocks 1000] [--replicas 64] [--rounds 60]
 
 Keys are new objects in every round, as they are when a prompt has just been hashed; beside the
-prompt's blocks the index holds half a million others.
+prompt's blocks there are half a million others.
 """
 
 import argparse
 import os
 import random
 import time
+from collections.abc import Callable
 
 from kvikk.cli.columns import columns
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 OTHERS_PER_REPLICA = 8000
+OTHER_PROMPT_BLOCKS = 40
 
 
 def main() -> None:
@@ -25,32 +28,48 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
     chance, count = random.Random(1), options.replicas
-    index = PrefixIndex()
+    index, tree = PrefixIndex(), PrefixTree()
+    caches = [TreeCache(tree, slot, 1 << 20) for slot in range(count)]
+
+    def hold(slot: int, keys: list[bytes]) -> None:
+        index.add(slot, keys)
+        caches[slot].use(keys)
+
     for slot in range(count):
-        index.add(slot, [os.urandom(32) for _ in range(OTHERS_PER_REPLICA)])
+        for _ in range(OTHERS_PER_REPLICA // OTHER_PROMPT_BLOCKS):
+            hold(slot, [os.urandom(32) for _ in range(OTHER_PROMPT_BLOCKS)])
     cases = {
         "nobody holds it": [0] * count,
         "one holds all, all hold a quarter": [options.blocks, *[options.blocks // 4] * (count - 1)],
         "all hold all": [options.blocks] * count,
         "each holds another length": [chance.randrange(options.blocks) for _ in range(count)],
     }
-    rows = [("prompt", "least", "median")]
+    rows = [("prompt", "told, least", "median", "learned, least", "median")]
     for name, lengths in cases.items():
         keys = [os.urandom(32) for _ in range(options.blocks)]
         for slot, length in enumerate(lengths):
-            index.add(slot, keys[:length])
-        times_s = []
-        for _ in range(options.rounds):
-            asked = [bytes(bytearray(key)) for key in keys]
-            started_s = time.perf_counter()
-            hits = index.hit_blocks(asked, count)
-            times_s.append(time.perf_counter() - started_s)
-            assert hits == lengths
-        times_s.sort()
-        rows.append(
-            (name, *(f"{1e6 * at:.0f} µs" for at in (times_s[0], times_s[len(times_s) // 2])))
+            hold(slot, keys[:length])
+        told, learned = (
+            _times(lambda asked, it=it: it.hit_blocks(asked, count), keys, lengths, options.rounds)
+            for it in (index, tree)
         )
-    print(columns(rows, right=(1, 2)))
+        rows.append((name, *told, *learned))
+    print(columns(rows, right=(1, 2, 3, 4)))
+
+
+def _times(
+    ask: Callable[[list[bytes]], list[int]], keys: list[bytes], lengths: list[int], rounds: int
+) -> tuple[str, str]:
+    """The least and the middle one."""
+    times_s = []
+    for _ in range(rounds):
+        asked = [bytes(bytearray(key)) for key in keys]
+        started_s = time.perf_counter()
+        hits = ask(asked)
+        times_s.append(time.perf_counter() - started_s)
+        assert hits == lengths
+    times_s.sort()
+    return f"{1e6 * times_s[0]:.0f} µs", f"{1e6 * times_s[rounds // 2]:.0f} µs"
 
 
 if __name__ == "__main__":

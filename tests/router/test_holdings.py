@@ -21,6 +21,7 @@ from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.holdings.learned import Learned, Promised
 from kvikk.router.holdings.subscription import Subscription
 from kvikk.router.holdings.told import Told
+from kvikk.router.holdings.tree import PrefixTree
 from kvikk.router.placement.prompts import told_root
 from kvikk.server.kv_events import KvEventPublisher
 from kvikk.wire.kv_events import (
@@ -160,32 +161,32 @@ def test_what_has_no_end_is_forgotten_rather_than_kept() -> None:
 
 
 def test_a_million_distinct_prompts_leave_what_is_learned_bounded() -> None:
-    index = PrefixIndex()
-    learned = Learned(0, index, 500)
+    tree = PrefixTree()
+    learned = Learned(0, tree, 500)
     for number in range(1_000_000):
-        learned.use((number.to_bytes(4),), 0)
-    assert len(index) == len(learned) == 500
+        learned.use((number.to_bytes(4),))
+    assert len(tree) == len(learned) == 500
 
 
 def test_siblings_find_what_the_first_of_them_was_sent() -> None:
-    index = PrefixIndex()
+    tree, index = PrefixTree(), PrefixIndex()
     prompt = [bytes([number]) for number in range(9)]
-    Learned(1, index, 100).use(prompt, 0)
+    Learned(1, tree, 100).use(prompt)
+    assert tree.hit_blocks(prompt, 2) == [0, 9]
     promised = Promised(2, index)
     promised.promise(prompt[:4])
     promised.promise(prompt[:6])
-    assert index.hit_blocks(prompt, 3) == [0, 9, 6]
+    assert index.hit_blocks(prompt, 3) == [0, 0, 6]
     promised.settle(prompt[:6])
-    assert index.hit_blocks(prompt, 3) == [0, 9, 4]
+    assert index.hit_blocks(prompt, 3) == [0, 0, 4]
     promised.settle(prompt[:4])
-    assert index.hit_blocks(prompt, 3) == [0, 9, 0]
+    assert index.hit_blocks(prompt, 3) == [0, 0, 0]
 
 
 def test_drift_repairs_itself() -> None:
     """A replica with a fifth of the memory it is believed to have: predictions become right."""
-    index = PrefixIndex(stride=1)
-    learned, truth = Learned(0, index, 500), PrefixIndex(stride=1)
-    replica = Learned(0, truth, 100)
+    believed, truth = PrefixTree(), PrefixTree()
+    learned, replica = Learned(0, believed, 500), Learned(0, truth, 100)
 
     def wrong(rounds: int) -> float:
         errors = 0
@@ -193,11 +194,11 @@ def test_drift_repairs_itself() -> None:
             prompt = [b"%d" % (turn % 40), b"%d.1" % (turn % 40), b"%d.2" % (turn % 40)]
             if turn % 3 == 0:
                 prompt = [b"once %d" % turn]
-            predicted, reported = index.hit_blocks(prompt, 1)[0], truth.hit_blocks(prompt, 1)[0]
+            (predicted,), (reported,) = (one.hit_blocks(prompt, 1) for one in (believed, truth))
             errors += abs(predicted - reported)
             learned.correct(predicted, reported)
-            learned.use(prompt, index.hit_blocks(prompt, 1)[0])
-            replica.use(prompt, reported)
+            learned.use(prompt)
+            replica.use(prompt)
         return errors / rounds
 
     first = wrong(300)

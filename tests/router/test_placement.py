@@ -130,10 +130,10 @@ def test_a_replica_that_stopped_or_left_holds_nothing() -> None:
     fleet = Fleet()
     slot = fleet.ask(chat(LONG, "hello")).replica.slot
     fleet.placement.forgotten(slot, "gone")
-    assert len(fleet.placement.index) == 0
+    assert len(fleet.placement.learned) == 0
     slot = fleet.ask(chat(LONG, "hello")).replica.slot
     fleet.placement.left(slot)
-    assert len(fleet.placement.index) == 0
+    assert len(fleet.placement.learned) == 0
 
 
 def test_every_prompt_token_of_the_fleet_has_one_cause() -> None:
@@ -232,16 +232,6 @@ def test_the_length_of_a_token_is_learnt_from_usage() -> None:
         fleet.placement.answered(request, decision, outcome)
     request, _ = fleet.send(chat("33 " * 3000, "hello"))
     assert request.prompt_tokens == pytest.approx(3000, rel=0.1)
-
-
-def test_sessions_and_what_is_on_its_way_are_bounded() -> None:
-    fleet = Fleet(count=1)
-    for number in range(200):
-        fleet.ask(chat(f"system {number}", "hello"))
-    assert not fleet.placement._sent
-    request, decision = fleet.send(chat("x", "y"))
-    fleet.placement.answered(request, decision, Outcome(0, "connect", None, 0.1, None))
-    assert not fleet.placement._sent
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ It learns when a request is decided, not when it is answered: a burst of sibling
 from collections import Counter
 from collections.abc import Sequence
 
-from kvikk.router.holdings.chains import Chains
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 # What is believed too much costs a replica's time, what is believed too little only a detour: the
 # way down is faster than the way up.
@@ -15,13 +15,14 @@ _SHRINK, _GROW = 0.9, 1.02
 
 
 class Learned:
-    """The blocks of one replica: at most ``most_blocks``, fewer if it turns out to hold less."""
+    """The blocks of one replica: at most ``most_blocks``, fewer if it turns out to hold less.
 
-    def __init__(self, slot: int, index: PrefixIndex, most_blocks: int) -> None:
-        self._slot = slot
-        self._index = index
+    ``tree`` has those of all replicas, this one's at the place ``slot``.
+    """
+
+    def __init__(self, slot: int, tree: PrefixTree, most_blocks: int) -> None:
         self._most_blocks = most_blocks
-        self._cache = Chains(most_blocks)
+        self._cache = TreeCache(tree, slot, most_blocks)
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -31,33 +32,28 @@ class Learned:
         """How much it is believed to hold."""
         return self._cache.capacity
 
-    def use(self, keys: Sequence[bytes], known: int) -> None:
-        """It was sent a prompt of these blocks, and held the first ``known`` before."""
-        self._index.add(self._slot, keys[known : self.capacity_blocks])
-        _, evicted = self._cache.use(keys)
-        self._index.remove(self._slot, evicted)
+    def use(self, keys: Sequence[bytes]) -> None:
+        """It was sent a prompt of these blocks."""
+        self._cache.use(keys)
 
     def bound(self, most_blocks: int) -> None:
         """It has said how much it holds."""
         if most_blocks != self._most_blocks:
             self._most_blocks = most_blocks
-            self._resize(most_blocks)
+            self._cache.resize(most_blocks)
 
     def correct(self, predicted_blocks: int, reported_blocks: int) -> None:
         """It reused other than was believed: what was used longest ago is gone, or is not."""
         if reported_blocks < predicted_blocks:
-            self._resize(max(1, int(min(len(self._cache), self.capacity_blocks) * _SHRINK)))
+            self._cache.resize(max(1, int(min(len(self._cache), self.capacity_blocks) * _SHRINK)))
         elif reported_blocks > predicted_blocks:
-            self._resize(min(self._most_blocks, int(self.capacity_blocks * _GROW) + 1))
+            self._cache.resize(min(self._most_blocks, int(self.capacity_blocks * _GROW) + 1))
 
     def clear(self) -> None:
         """It holds nothing any more."""
         capacity = self.capacity_blocks
-        self._resize(0)
-        self._resize(capacity)
-
-    def _resize(self, capacity: int) -> None:
-        self._index.remove(self._slot, self._cache.resize(capacity))
+        self._cache.resize(0)
+        self._cache.resize(capacity)
 
 
 class Promised:

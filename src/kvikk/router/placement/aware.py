@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from kvikk.router.deciding import decide
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.tree import PrefixTree
 from kvikk.router.placement.books import Answer, FleetBooks
 from kvikk.router.placement.capacity import ask_capacity
 from kvikk.router.placement.decision_log import KEY_BYTES, DecisionLog
@@ -39,11 +40,15 @@ _TICK_S = 0.25
 _TEXT_TOKENS = 50_000.0
 
 
-class _Sent(NamedTuple):
-    """What was true when a request was sent: tokens its first one waits for, and the moment."""
+class _Read:
+    """What is kept with a request on its way: of the prompt, and tokens its first one waits for."""
 
-    work_tokens: float
-    is_stream: bool
+    __slots__ = ("is_stream", "prompt", "work_tokens")
+
+    def __init__(self, prompt: Prompt, is_stream: bool) -> None:
+        self.prompt = prompt
+        self.is_stream = is_stream
+        self.work_tokens = 0.0
 
 
 class _ModelState:
@@ -71,6 +76,7 @@ class AwarePlacement:
 
     def __init__(self, options: PlacementOptions) -> None:
         self.books = FleetBooks()
+        self.learned = PrefixTree()
         self.index = PrefixIndex()
         self.holders: dict[int, Holder] = {}
         self.policy = POLICIES[options.policy]
@@ -78,7 +84,6 @@ class AwarePlacement:
         self._log = None if options.decision_log is None else DecisionLog(options.decision_log)
         self._models: OrderedDict[str, _ModelState] = OrderedDict()
         self._homes: OrderedDict[bytes, int] = OrderedDict()
-        self._sent: dict[str, _Sent] = {}
         self._answers: list[Answer] = []
         self._num_slots = 0
         self._told_sizes: tuple[int, ...] = ()
@@ -88,7 +93,9 @@ class AwarePlacement:
         """See ``Placement.joined``."""
         source = self._options.event_source(url)
         blocks = self._learned_blocks(view)
-        self.holders[view.slot] = Holder(view, url, self.index, source, blocks, self._follow_told)
+        self.holders[view.slot] = Holder(
+            view, url, self.learned, self.index, source, blocks, self._follow_told
+        )
         self._num_slots = max(self.holders) + 1
 
     def left(self, slot: int) -> None:
@@ -112,18 +119,17 @@ class AwarePlacement:
         is_text = prompt.learned.block_tokens == 0
         tokens = round(prompt.size / state.bytes_per_token) if is_text else prompt.size
         tokens = max(1, tokens or len(asked.body) // 4)
-        learned = self.index.hit_blocks(prompt.learned.keys, self._num_slots)
         return RoutedRequest(
             asked.id,
             asked.model,
             asked.tenant,
             state.turn,
             tokens,
-            self._hit_tokens(prompt, learned, state, tokens),
+            self._hit_tokens(prompt, state, tokens),
             prompt.prefix,
             self._homes.get(prompt.session),
             state.rate.arrived(time.monotonic()),
-            _Read(prompt, bool(asked.json and asked.json.get("stream")), learned),
+            _Read(prompt, bool(asked.json and asked.json.get("stream"))),
             prompt.key,
         )
 
@@ -133,8 +139,7 @@ class AwarePlacement:
         """See ``Placement.decide``."""
         decision = decide(self.policy, request, replicas, tried)
         view, read = decision.replica, cast(_Read, request.prompt)
-        work = view.waiting_tokens + request.prompt_tokens - decision.hit_tokens
-        self._sent[request.id] = _Sent(work, read.is_stream)
+        read.work_tokens = view.waiting_tokens + request.prompt_tokens - decision.hit_tokens
         self._learn(self.holders[view.slot], read)
         if read.prompt.session:
             self._homes.pop(read.prompt.session, None)
@@ -145,8 +150,8 @@ class AwarePlacement:
 
     def answered(self, request: RoutedRequest, decision: Decision, outcome: Outcome) -> None:
         """See ``Placement.answered``."""
-        sent = self._sent.pop(request.id, None)
-        prompt = cast(_Read, request.prompt).prompt
+        read = cast(_Read, request.prompt)
+        prompt = read.prompt
         holder = self.holders.get(decision.replica.slot)
         if holder is None or holder.view is not decision.replica:
             return
@@ -154,8 +159,8 @@ class AwarePlacement:
             holder.promised.settle(prompt.learned.keys)
         if outcome.error or outcome.status != 200:
             return
-        if sent is not None and sent.is_stream and outcome.first_byte_s is not None:
-            holder.measured(sent.work_tokens, outcome.first_byte_s)
+        if read.is_stream and outcome.first_byte_s is not None:
+            holder.measured(read.work_tokens, outcome.first_byte_s)
         self._account(request, decision, outcome, holder, prompt)
 
     def metrics(self) -> str:
@@ -198,16 +203,18 @@ class AwarePlacement:
                 self._models.popitem(last=False)
         return state
 
-    def _hit_tokens(
-        self, prompt: Prompt, learned: list[int], state: _ModelState, prompt_tokens: int
-    ) -> list[int]:
+    def _hit_tokens(self, prompt: Prompt, state: _ModelState, prompt_tokens: int) -> list[int]:
         """For each slot, what that replica is believed to hold of the prompt."""
+        keys, num_slots = prompt.learned.keys, self._num_slots
+        learned = self.learned.hit_blocks(keys, num_slots)
+        if prompt.told:
+            learned = list(map(max, learned, self.index.hit_blocks(keys, num_slots)))
         block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
         most = prompt_tokens - 1  # the last token always runs
         hits = [blocks and min(round(blocks * block_tokens), most) for blocks in learned]
         for view in prompt.told:
             reach = most // view.block_tokens * view.block_tokens
-            told = self.index.hit_blocks(view.keys, self._num_slots)
+            told = self.index.hit_blocks(view.keys, num_slots)
             for slot, blocks in enumerate(told):
                 if blocks:
                     hits[slot] = max(hits[slot], min(blocks * view.block_tokens, reach))
@@ -219,7 +226,7 @@ class AwarePlacement:
         if holder.promised is not None and holder.tells and read.prompt.told:
             holder.promised.promise(keys)
         elif keys:
-            holder.learned.use(keys, read.learned_blocks[holder.view.slot])
+            holder.learned.use(keys)
 
     def _account(
         self,
@@ -332,11 +339,3 @@ class AwarePlacement:
             return max(1, tokens // (self._told_sizes or (DEFAULT_BLOCK_TOKENS,))[0])
         mean = [state.bytes_per_token for state in self._models.values()] or [BYTES_PER_TOKEN]
         return max(1, round(tokens * (sum(mean) / len(mean)) / CHUNK_BYTES))
-
-
-class _Read(NamedTuple):
-    """What is kept with a request on its way."""
-
-    prompt: Prompt
-    is_stream: bool
-    learned_blocks: list[int]

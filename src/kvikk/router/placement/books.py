@@ -13,9 +13,10 @@ replicas' memory, and caches like the replicas' with perfect placement.
 """
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Literal, NamedTuple
 
-from kvikk.router.holdings.chains import Chains
+from kvikk.router.holdings.tree import PrefixTree, TreeCache
 from kvikk.router.placement.perfect import Placed
 
 Cause = Literal[
@@ -60,9 +61,10 @@ class FleetBooks:
         self.answers: dict[str, int] = {}
         self.oracle_tokens = dict.fromkeys(ORACLES, 0)
         self.prompt_tokens = 0
-        self._infinite = Chains(_MOST_BLOCKS)
-        self._one = Chains(_MOST_BLOCKS)
-        self._placed = (Placed("beside"), Placed("apart"))
+        tree, places = PrefixTree(), count()
+        self._infinite = TreeCache(tree, next(places), _MOST_BLOCKS)
+        self._one = TreeCache(tree, next(places), _MOST_BLOCKS)
+        self._placed = (Placed("beside", tree, places), Placed("apart", tree, places))
 
     def fleet(self, capacity_blocks: dict[str, int]) -> None:
         """These replicas there are, with so much memory each."""
@@ -74,9 +76,9 @@ class FleetBooks:
     def note(self, answer: Answer) -> dict[Cause, int]:
         """Account for one answer; returns its tokens by cause, which add up to its prompt."""
         keys, oracles = answer.keys, self.oracle_tokens
-        seen = _hit(answer, self._infinite.use(keys)[0])
+        seen = _hit(answer, self._infinite.use(keys))
         oracles["infinite"] += seen
-        oracles["one_cache"] += _hit(answer, self._one.use(keys)[0])
+        oracles["one_cache"] += _hit(answer, self._one.use(keys))
         for placed in self._placed:
             placed.tokens += _hit(answer, placed.use(answer.session, keys))
         causes = _causes(answer, seen)

@@ -44,7 +44,7 @@ def fleet(placement: "AwarePlacement") -> dict[str, Any]:
         "prompt_tokens": books.prompt_tokens,
         "rates": books.rates(),
         "by_cause": {cause: books.total()[cause] for cause in CAUSES},
-        "index_blocks": len(placement.index),
+        "index_blocks": len(placement.index) + len(placement.learned),
         "replicas": [_replica(placement, holder) for holder in placement.holders.values()],
     }
 
@@ -103,7 +103,7 @@ def _lines(placement: "AwarePlacement") -> Iterator[str]:
         "kvikk_router_index_blocks",
         "gauge",
         "Block keys that the router knows a holder of.",
-        [({}, len(placement.index))],
+        [({}, len(placement.index) + len(placement.learned))],
     )
     for name, kind, text, value in (
         ("held_blocks", "gauge", "Blocks the replica is believed to hold.", held_blocks),

@@ -6,33 +6,44 @@ traffic, so both are tried all along, and the better one counts.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from kvikk.router.holdings.chains import Chains
+from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 _MOST_SESSIONS = 1 << 16
 
 
 class Placed:
-    """Caches of the replicas' sizes under one rule. Costs a few steps a replica and prompt."""
+    """Caches of the replicas' sizes under one rule. Costs a few steps a replica and prompt.
 
-    def __init__(self, begins: Literal["beside", "apart"]) -> None:
+    They are the ``tree``'s, at ``places`` that nobody else has there.
+    """
+
+    def __init__(
+        self, begins: Literal["beside", "apart"], tree: PrefixTree, places: Iterator[int]
+    ) -> None:
         self.tokens = 0
         self._begins = begins
-        self._caches: dict[str, Chains] = {}
+        self._tree = tree
+        self._places = places
+        self._free: list[int] = []
+        self._caches: dict[str, TreeCache] = {}
         self._homes: OrderedDict[bytes, str] = OrderedDict()
         self._turn = 0
 
     def fleet(self, capacity_blocks: dict[str, int]) -> None:
         """These replicas there are, with so much memory each."""
         for name in self._caches.keys() - capacity_blocks.keys():
-            del self._caches[name]
+            gone = self._caches.pop(name)
+            gone.resize(0)
+            self._free.append(gone.place)
         for name, blocks in capacity_blocks.items():
             if name in self._caches:
                 self._caches[name].resize(max(1, blocks))
             else:
-                self._caches[name] = Chains(max(1, blocks))
+                place = self._free.pop() if self._free else next(self._places)
+                self._caches[name] = TreeCache(self._tree, place, max(1, blocks))
 
     def use(self, session: bytes, keys: Sequence[bytes]) -> int:
         """A prompt of these blocks; returns how many it found."""
@@ -47,7 +58,7 @@ class Placed:
             self._homes[session] = home
             if len(self._homes) > _MOST_SESSIONS:
                 self._homes.popitem(last=False)
-        return self._caches[home].use(keys, self._turn)[0]
+        return self._caches[home].use(keys, self._turn)
 
     def _begin(self, keys: Sequence[bytes]) -> str:
         """The replica for a new session.
@@ -55,17 +66,11 @@ class Placed:
         That which has the least recently used last block of all that it would drive out; then by
         the rule.
         """
-        is_beside, blocks = self._begins == "beside", len(keys)
+        is_beside = self._begins == "beside"
         best, least = "", (self._turn, 0)
         for name, cache in self._caches.items():
-            held = len(cache)
-            excess = held + blocks - cache.capacity
-            if is_beside or excess > 0:
-                new = blocks - cache.leading(keys)
-                excess += new - blocks
-                cost = (cache.last_use(excess - 1), new if is_beside else held)
-            else:
-                cost = (-1, held)
+            held, new = len(cache), len(keys) - cache.leading(keys)
+            cost = (cache.last_use(held + new - cache.capacity - 1), new if is_beside else held)
             if cost < least:
                 best, least = name, cost
         return best

@@ -9,6 +9,7 @@ from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.holdings.learned import Learned, Promised
 from kvikk.router.holdings.subscription import Subscription
 from kvikk.router.holdings.told import Told
+from kvikk.router.holdings.tree import PrefixTree
 from kvikk.router.placement.options import EventSource
 from kvikk.router.placement.prompts import told_root
 from kvikk.router.records import ReplicaView
@@ -21,6 +22,7 @@ _SPEED_TOKENS = 20_000.0
 class Holder:
     """One replica: what it holds by its word or our memory, how fast it is, whether that fits.
 
+    ``tree`` has what all replicas are believed to hold, ``index`` what they say themselves.
     ``on_new_names`` is called when it tells of a block size or an adapter for the first time.
     """
 
@@ -28,6 +30,7 @@ class Holder:
         self,
         view: ReplicaView,
         url: str,
+        tree: PrefixTree,
         index: PrefixIndex,
         source: EventSource | None,
         blocks: int,
@@ -36,7 +39,7 @@ class Holder:
         self.view = view
         self.url = url
         self.drift = Drift(view.id)
-        self.learned = Learned(view.slot, index, blocks)
+        self.learned = Learned(view.slot, tree, blocks)
         self.told: Told | None = None
         self.promised: Promised | None = None
         self.subscription: Subscription | None = None

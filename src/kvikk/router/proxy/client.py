@@ -46,6 +46,7 @@ class ClientConnection(asyncio.Protocol):
         self._ignores_rest = False
         self._raw_bytes = 0
         self._known: KnownHead | None = None
+        self._ready: KnownHead | None = None  # the same, while nothing but a new request may come
         self._fresh = b""  # what is being parsed, if a request begins with it
         self._answered_at_once = 0
         self._refusal: RefusalError | None = None
@@ -74,13 +75,19 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
+        ready, self._ready = self._ready, None
+        if ready is not None and not self.is_write_paused:
+            request = ready.read(data)
+            if request is not None and self._gateway.admits(request):
+                self._answered_at_once = 0
+                self._request = request
+                self._begin(request)
+                return
         if self._is_closing or self._ignores_rest:
             return
         self._answered_at_once = 0
         is_new = not (self._in_request or self._head_bytes)
         if is_new and self.exchange is None:
-            if self._known is not None and self._begin_known(self._known, data):
-                return
             self.deadline_s = time.monotonic() + self._gateway.options.header_timeout_s
         if self._in_head:
             self._head_bytes += len(data)
@@ -281,24 +288,6 @@ class ClientConnection(asyncio.Protocol):
                 return RefusalError(400, f"no proper HTTP/1.1: {error}")
         return None
 
-    def _begin_known(self, known: KnownHead, data: bytes) -> bool:
-        """Begin with a request that needs no parsing; False if it does, or is to be refused."""
-        gateway = self._gateway
-        if gateway.is_draining or self._queue or self._refusal or self.is_write_paused:
-            return False
-        request = known.read(data)
-        if request is None or request.size_bytes > gateway.options.max_body_bytes:
-            return False
-        try:
-            gateway.bodies.take(request, request.size_bytes)
-        except RefusalError:
-            return False
-        gateway.name(request)
-        request.arrived_s = time.monotonic()
-        self._request = request
-        self._begin(request)
-        return True
-
     def _continue(self) -> None:
         """Tell a client that asked first to send its body."""
         if self._awaits_continue:
@@ -330,6 +319,8 @@ class ClientConnection(asyncio.Protocol):
             self._refuse_connection(self._refusal)
         else:
             self._continue()
+            if not (self._in_request or self._head_bytes):
+                self._ready = self._known
             self.deadline_s = time.monotonic() + self._gateway.options.keep_alive_s
 
     def _refuse_connection(self, refusal: RefusalError) -> None:

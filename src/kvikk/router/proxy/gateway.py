@@ -79,6 +79,18 @@ class Gateway:
             self._named += 1
             request.id = f"{self._id_prefix}{self._named:08x}"
 
+    def admits(self, request: ClientRequest) -> bool:
+        """Take in a request with a known head, named and timed; False if it is to be refused."""
+        if self.is_draining or request.size_bytes > self.options.max_body_bytes:
+            return False
+        try:
+            self.bodies.take(request, request.size_bytes)
+        except RefusalError:
+            return False
+        self.name(request)
+        request.arrived_s = time.monotonic()
+        return True
+
     def check_caller(self, request: ClientRequest) -> None:
         """Before a body is read: who is it, and may it be asked? Raises RefusalError."""
         self.name(request)

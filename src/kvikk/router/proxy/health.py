@@ -183,6 +183,8 @@ async def _ask(connection: UpstreamConnection, head: bytes) -> tuple[int, bytes]
 class _Answer:
     """Collects an answer that is small."""
 
+    relay = None
+
     def __init__(self) -> None:
         self.whole: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._status = 0

@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 # replica die meanwhile, another can be asked.
 _HELD_BYTES = 64 << 10
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+_CHUNKED_EVENT_ENDS = tuple(end + b"\r\n" for end in _EVENT_ENDS)
+_MOST_EVENT_BYTES = 4096
+
+
+def _size_line(total_bytes: int) -> bytes:
+    """What a chunk begins with that has so many bytes with its framing; b"\\n" if there is none."""
+    for digits in range(1, 4):
+        size = total_bytes - digits - 4
+        if size > 0 and len(f"{size:x}") == digits:
+            return b"%x\r\n" % size
+    return b"\n"
+
+
+_SIZE_LINES = [_size_line(total_bytes) for total_bytes in range(_MOST_EVENT_BYTES)]
 
 
 class Passing:
@@ -92,6 +106,32 @@ class Passing:
         if is_last:
             self._exchange.answered()
 
+    @property
+    def relay(self) -> Callable[[bytes], bool] | None:
+        """Who passes on what comes next, if that could be an event by itself."""
+        is_plain = self.response.is_stream and not self._is_joined and not self._head
+        if not is_plain or not self._tail.endswith(_EVENT_ENDS):
+            return None
+        return self._pass_event if self.usage is None or self.usage.is_at_line else None
+
+    def _pass_event(self, data: bytes) -> bool:
+        """Pass on one whole chunk that is one whole event or more; False if it is anything else.
+
+        Nearly all of a stream is, and this is all that is done for it.
+        """
+        size = len(data)
+        if (
+            size < _MOST_EVENT_BYTES
+            and data.startswith(_SIZE_LINES[size])
+            and data.endswith(_CHUNKED_EVENT_ENDS)
+            and b'"usage"' not in data
+        ):
+            self.has_moved = True
+            self.sent_bytes += size
+            self._write(data)
+            return True
+        return False
+
     def break_off(self, status: int, why: str, at_boundary: bool, path: str) -> bool:
         """Tell a client that has part of the answer that no more will come.
 
@@ -114,6 +154,7 @@ class Swallowed:
     """Takes an answer that is not passed on, since another replica is to be asked."""
 
     __slots__ = ("_exchange",)
+    relay = None
 
     def __init__(self, exchange: "Exchange") -> None:
         self._exchange = exchange

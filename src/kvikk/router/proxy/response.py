@@ -96,6 +96,11 @@ class ResponseReader:
         self.begun = 0
         """How many answers have begun since one was expected."""
 
+    @property
+    def awaits_chunk(self) -> bool:
+        """Whether what comes next begins a chunk, and nothing but chunks is framed."""
+        return self._chunks_alone and self.at_boundary
+
     def begin(self) -> None:
         """A request has been sent."""
         self._head = b""
@@ -133,7 +138,7 @@ class ResponseReader:
             self._end_without_parser()
             pieces.append(data)
             return pieces
-        if self._chunks_alone and self.at_boundary:
+        if self.awaits_chunk:
             place, end = 0, len(data)
             while (found := _CHUNK.match(data, place)) is not None:
                 start = found.end()

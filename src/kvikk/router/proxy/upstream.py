@@ -6,7 +6,7 @@ bytes that came, chunk framing included.
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     from kvikk.router.proxy.pool import Pool
 
 
+Relay = Callable[[bytes], bool]
+"""Takes a chunk of a body as it came, if it is one that it looks for."""
+
+
 class Taker(Protocol):
     """Who takes an answer's body."""
+
+    @property
+    def relay(self) -> Relay | None:
+        """Who is asked first at the next chunk."""
+        ...
 
     def on_data(self, data: bytes, pieces: Sequence[bytes], is_last: bool) -> None:
         """Bytes as they came; ``pieces`` are what is in them, without framing."""
@@ -48,6 +57,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_pool",
         "_reader",
         "_receiver",
+        "_relay",
         "_taker",
         "requests",
         "transport",
@@ -58,6 +68,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._reader = ResponseReader()
         self._receiver: Receiver | None = None
         self._taker: Taker | None = None  # from its head to an answer's end
+        self._relay: Relay | None = None
         self._is_paused = False
         self.requests = 0
         self.transport: asyncio.Transport
@@ -74,13 +85,13 @@ class UpstreamConnection(asyncio.Protocol):
         assert self._receiver is None, "the connection is in use"
         self._receiver = receiver
         self.requests += 1
-        self._taker = None
+        self._taker = self._relay = None
         self._reader.begin()
         self.transport.writelines((head, body) if body else (head,))
 
     def abandon(self) -> None:
         """Nobody wants the answer any more: the replica is to stop working on it."""
-        self._receiver = None
+        self._receiver = self._relay = None
         self._pool.closed(self)
         self.transport.abort()
 
@@ -106,6 +117,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
+        if self._relay is not None and self._relay(data):
+            return
         receiver = self._receiver
         if receiver is None:  # bytes that nobody asked for
             self._pool.closed(self)
@@ -128,16 +141,18 @@ class UpstreamConnection(asyncio.Protocol):
         if reader.begun > 1:
             self._fail("it sent more than was asked for")
             return
-        complete = reader.is_complete
-        if complete:
-            self._receiver = None
+        if reader.is_complete:
+            self._receiver = self._relay = None
             self._give_back()
-        taker.on_data(data, pieces, complete)
+            taker.on_data(data, pieces, True)
+        else:
+            taker.on_data(data, pieces, False)
+            self._relay = taker.relay if reader.awaits_chunk else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The replica has gone, or we have closed."""
         self._pool.closed(self)
-        receiver, self._receiver = self._receiver, None
+        receiver, self._receiver, self._relay = self._receiver, None, None
         if receiver is None:
             return
         if self._taker is not None and not self._reader.response.has_length and exc is None:

@@ -29,6 +29,11 @@ class UsageReader:
         self._pieces: list[bytes] = []
         self._left = _LARGEST_EVENT_BYTES
 
+    @property
+    def is_at_line(self) -> bool:
+        """Whether the next piece of a stream begins a line."""
+        return not self._pieces
+
     def feed(self, piece: bytes) -> None:
         """More of the body."""
         if not self._is_stream:
