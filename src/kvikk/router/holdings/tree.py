@@ -21,7 +21,6 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-
 # Most runs are the last of their prompts. These two are not to be changed.
 _NO_CHILDREN: dict[bytes, "Run"] = {}
 _NONE_BEHIND: dict[int, int] = {}
