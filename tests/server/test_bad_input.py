@@ -180,3 +180,14 @@ def test_characters_that_only_json_can_hold_come_through(server):
         messages = [{"role": "user", "content": content}]
         response = post(server, json.dumps(HELLO | {"messages": messages}))
         assert response.status_code == 200
+
+
+def test_an_offer_of_http_2_is_passed_over_and_the_body_is_read(server):
+    body = json.dumps(HELLO).encode()
+    offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{offer}Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(server.url.removeprefix("http://").split(":")) as connection:
+        connection.settimeout(20)
+        for _ in range(2):  # and the connection goes on
+            connection.sendall(head.encode() + body)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")

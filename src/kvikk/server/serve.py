@@ -18,6 +18,7 @@ from kvikk.server.kv_events import KvEventPublisher
 from kvikk.server.ledger_log import NAME as LEDGER_LOG
 from kvikk.server.log_lines import open_log
 from kvikk.server.options import ServerOptions
+from kvikk.server.plain_http import PlainHttp
 from kvikk.server.report import memory_table
 from kvikk.server.service import Service
 from kvikk.server.tracing.export import check_endpoint
@@ -70,6 +71,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=PlainHttp,
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=60,
