@@ -1,7 +1,12 @@
 """What all rooms' tests use: the real models, who else can read them, and how tests are run."""
 
+import os
 from pathlib import Path
 from typing import Any
+
+# Read as numpy and torch are imported. Their matrices are small here, and a second thread does
+# little but wait for the first; the engine's own threads are asked for by other means.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 import hypothesis
 import pytest
