@@ -12,7 +12,7 @@ from kvikk.backends.cpu.attention import (
 )
 from kvikk.backends.cpu.codes_plain import bfloat_of_float
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int64s, uint16s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int64s, uint16s, uint32s
 from kvikk.backends.cpu.records import WHOLE
 from kvikk.backends.cpu.rows import norm_row
 
@@ -25,19 +25,20 @@ def prepare_head(model, layer, token, source, norm, out):
 
     Element i turns with element i + rotated / 2.
     """
-    outputs = float32s(out, layer.head_dim)
     if norm != 0:
-        norm_row(model, source, norm, layer.head_dim, layer.head_dim, out)
-    else:
-        copy_words(source, out, layer.head_dim)
-    half = layer.rotated // 2
+        normed = out + layer.head_dim * 4
+        norm_row(model, source, norm, layer.head_dim, layer.head_dim, normed)
+        source = normed
+    half, rest = layer.rotated // 2, layer.head_dim - layer.rotated
     turns = layer.rotations + token * layer.rotation_bytes
     cosines, sines = float32s(turns, half), float32s(turns + 4 * half, half)
-    first, second = outputs[:half], outputs[half : 2 * half]
+    first, second = float32s(source, half), float32s(source + 4 * half, half)
+    turned_first, turned_second = float32s(out, half), float32s(out + 4 * half, half)
     for i in range(half):
         x, y = first[i], second[i]
-        first[i] = x * cosines[i] - y * sines[i]
-        second[i] = y * cosines[i] + x * sines[i]
+        turned_first[i] = x * cosines[i] - y * sines[i]
+        turned_second[i] = y * cosines[i] + x * sines[i]
+    copy_words(source + layer.rotated * 4, out + layer.rotated * 4, rest)
 
 
 @inner
@@ -74,13 +75,19 @@ def store_key_value(layer, block, slot, kv_head, key, value):
         return
     key_row, value_row = float32s(key, head_dim), float32s(value, head_dim)
     if layer.bfloats != 0:
-        count = SUB_BLOCK_SLOTS * head_dim
-        key_halves, value_halves = uint16s(keys, count), uint16s(values, count)
+        key_words = uint32s(keys, SUB_BLOCK_SLOTS * head_dim // 2)
+        for pair in range(head_dim // 2):
+            lower = np.uint32(bfloat_of_float(key_row[2 * pair]))
+            upper = np.uint32(bfloat_of_float(key_row[2 * pair + 1]))
+            key_words[pair * SUB_BLOCK_SLOTS + lane] = lower | upper << np.uint32(16)
+        # A value shares its words with the slot beside it.
+        value_words = uint32s(values + lane // 2 * head_dim * 4, head_dim)
+        shift = np.uint32(lane % 2 * 16)
+        others = np.uint32(0xFFFF0000) >> shift
         for i in range(head_dim):
-            key_place = (i // 2 * SUB_BLOCK_SLOTS + lane) * 2 + i % 2
-            key_halves[key_place] = bfloat_of_float(key_row[i])
-            value_place = (lane // 2 * head_dim + i) * 2 + lane % 2
-            value_halves[value_place] = bfloat_of_float(value_row[i])
+            value_words[i] = (
+                value_words[i] & others | np.uint32(bfloat_of_float(value_row[i])) << shift
+            )
     else:
         key_singles = float32s(keys, SUB_BLOCK_SLOTS * head_dim)
         copy_words(value, values + lane * head_dim * 4, head_dim)

@@ -52,10 +52,11 @@ def list_stretches(group, positions, sequences, block_size):
 
 
 @inner
-def choose_fetches(layers, groups, job, first, last, fetches):
+def choose_fetches(layers, groups, job, first, last, part, num_parts, fetches):
     """Write to ``fetches`` what to fetch during row tiles ``first … last - 1`` of a job.
 
     These are three integers: the layer's first byte, where the list of stretches begins, how many.
+    What is multiplied meanwhile is part ``part`` of ``num_parts`` of the step's tokens.
     """
     chosen = int64s(fetches, 3)
     chosen[2] = 0
@@ -63,9 +64,10 @@ def choose_fetches(layers, groups, job, first, last, fetches):
         return
     layer = layers[job.fetched_layer]
     group = groups[layer.group]
-    total = group.num_stretches
-    begin = total * (job.work_before + first * job.groups) // job.fetching_work
-    end = total * (job.work_before + last * job.groups) // job.fetching_work
+    total, work = group.num_stretches, job.fetching_work * num_parts
+    done = (job.work_before + first * job.groups) * num_parts
+    own = (last - first) * job.groups
+    begin, end = total * (done + part * own) // work, total * (done + (part + 1) * own) // work
     chosen[0], chosen[1], chosen[2] = layer.keys, group.stretches + begin * 8, end - begin
 
 

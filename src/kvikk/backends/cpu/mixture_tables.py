@@ -10,8 +10,8 @@ from kvikk.backends.base import Plan
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import ExpertProducts, PlacedProduct, WeightLayout, padded
 from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
+from kvikk.backends.cpu.products import COUNTER_BYTES
 from kvikk.backends.cpu.records import JOB, MIXTURE, PHASE
-from kvikk.backends.cpu.step import COUNTER_BYTES
 from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Decoder, Mixture
 

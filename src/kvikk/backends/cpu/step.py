@@ -25,9 +25,9 @@ from kvikk.backends.cpu.attention_rows import (
     store_query,
 )
 from kvikk.backends.cpu.curves import cap_row
-from kvikk.backends.cpu.fetching import choose_fetches
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
+from kvikk.backends.cpu.products import COUNTER_BYTES, num_parts_of, run_products
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
     ACTIVATED,
@@ -62,52 +62,9 @@ from kvikk.backends.cpu.threads import (
     wait_for_all,
 )
 
-_multiply = pointer_call(10, num_facts=1)
 _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
-# Counters lie a cache line apart.
-COUNTER_BYTES = 64
-
-
-@inner
-def _run_products(
-    model,
-    layers,
-    groups,
-    phase,
-    jobs,
-    inputs_integers,
-    inputs_scales,
-    inputs_dense,
-    num_tokens,
-    fetches,
-):
-    """Take chunks of the phase's matrices until none is left."""
-    for index in range(phase.first_job, phase.end_job):
-        job = jobs[index]
-        inputs = inputs_dense if job.dense != 0 else inputs_integers
-        counter = model.counters + index * COUNTER_BYTES
-        first = atomic_add(counter, 1) * job.chunk
-        while first < job.row_tiles:
-            last = min(first + job.chunk, job.row_tiles)
-            choose_fetches(layers, groups, job, first, last, fetches)
-            _multiply(
-                job.multiply,
-                (
-                    job.weights,
-                    job.groups,
-                    first,
-                    last,
-                    inputs,
-                    inputs_scales,
-                    num_tokens,
-                    job.outputs,
-                    job.output_bytes,
-                    fetches,
-                ),
-            )
-            first = atomic_add(counter, 1) * job.chunk
 
 
 @inner
@@ -139,7 +96,7 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, 
     scale = np.float32(layer.score_scale * 1.4426950408889634)
     query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
     num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
-    first, end = (0, 1) if alone else share(model.num_tokens, thread, num_threads)
+    first, end = (0, 1) if alone else share_panels(model.num_tokens, thread, num_threads)
     for token in range(first, end):
         heads = _projected(model, layer, token, 0, num_heads, layer.all_queries_norm, row)
         for head in range(num_heads):
@@ -149,7 +106,7 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, 
     positions = int32s(model.positions, model.num_tokens)
     sequences = int32s(model.sequences, model.num_tokens)
     runs = int64s(model.runs, model.num_runs + 1)
-    first, end = share(model.num_runs, num_threads - 1 - thread, num_threads)
+    first, end = share(model.num_runs, thread, num_threads)
     value_row = row + num_kv_heads * head_bytes
     for token in range(runs[first], runs[end]):
         keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
@@ -215,21 +172,26 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
 
 
 @inner
-def _attend_items(model, layers, groups, index, is_last, queries, scratch):
+def _attend_items(model, layers, groups, index, is_last, queries, scratch, thread, num_threads):
     """Take attention items of layer ``index`` until none is left.
 
     In the last layer those that no logits depend on are left out.
     """
     layer = layers[index]
     group = groups[layer.group]
-    counter = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
-    task = atomic_add(counter, 1)
-    while task < group.num_items * layer.num_kv_heads:
-        number, kv_head = task % group.num_items, task // group.num_items
-        item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
-        if item[ITEM_WANTED] or not is_last:
-            attend(model, layer, group, queries, item, kv_head, scratch)
-        task = atomic_add(counter, 1)
+    counters = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
+    num_parts = num_parts_of(model.num_tokens, num_threads)
+    own_part = num_parts - 1 - thread * num_parts // num_threads  # the last tokens' come first
+    for turn in range(num_parts):
+        part = (own_part + turn) % num_parts
+        start, end = share(group.num_items, part, num_parts)
+        task = atomic_add(counters + part * 8, 1)
+        while task < (end - start) * layer.num_kv_heads:
+            number, kv_head = start + task % (end - start), task // (end - start)
+            item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
+            if item[ITEM_WANTED] or not is_last:
+                attend(model, layer, group, queries, item, kv_head, scratch)
+            task = atomic_add(counters + part * 8, 1)
 
 
 @inner
@@ -327,8 +289,19 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 return
         num_inputs = num_rows * phase.parts
         if model.only_bare == 0 or kind != GATE_UP:
-            _run_products(
-                model, layers, groups, phase, jobs, integers, scales, dense, num_inputs, fetches
+            run_products(
+                model,
+                layers,
+                groups,
+                phase,
+                jobs,
+                integers,
+                scales,
+                dense,
+                num_inputs,
+                fetches,
+                thread,
+                num_threads,
             )
         arrivals += num_threads
         wait_for_all(model.meeting, arrivals)
@@ -371,7 +344,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 return
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
-            _attend_items(model, layers, groups, index, number == before_few, queries, scratch)
+            is_last = number == before_few
+            _attend_items(
+                model, layers, groups, index, is_last, queries, scratch, thread, num_threads
+            )
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
 

@@ -26,6 +26,7 @@ from kvikk.backends.cpu.layout import (
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.mixture_tables import MixtureTables
 from kvikk.backends.cpu.panels import MAX_UNUSED_LANES, PANEL_TOKENS
+from kvikk.backends.cpu.products import COUNTER_BYTES
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     EMBEDDING_BF16,
@@ -44,7 +45,6 @@ from kvikk.backends.cpu.records import (
     ROTATION,
     SILU,
 )
-from kvikk.backends.cpu.step import COUNTER_BYTES
 from kvikk.backends.cpu.threads import MEETING_BYTES
 from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
 from kvikk.models.decoder import Decoder, DecoderLayer, Mixture, Rotation
