@@ -17,6 +17,7 @@ from kvikk.backends.cpu.jit import CompileTime, compile_kernel
 from kvikk.backends.cpu.kernels import forms_of
 from kvikk.backends.cpu.layout import LayerProducts, WeightLayout, padded
 from kvikk.backends.cpu.memory import Region
+from kvikk.backends.cpu.products import COUNTER_BYTES
 from kvikk.backends.cpu.records import (
     ADAPTER,
     ATTENTION_OUTPUT,
@@ -29,7 +30,6 @@ from kvikk.backends.cpu.records import (
     QUERY_KEY_VALUE,
     SILU,
 )
-from kvikk.backends.cpu.step import COUNTER_BYTES
 from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile
 from kvikk.backends.cpu.workspace import Tables
 from kvikk.models.adapter import Adapter, Role, matrices_by_role
