@@ -98,7 +98,7 @@ class Frames:
         await asyncio.sleep(0)
         if fate == "dies":
             self.die()
-        status = 429 if fate == "busy" else 200
+        status = {"busy": 429, "junk": 400}.get(fate, 200)
         yield Head(status, ())
         await asyncio.sleep(0)
         yield b"data: {}\n\n"
@@ -110,10 +110,14 @@ class Frames:
             self.die()
         yield b"}\n\n"
         await asyncio.sleep(0)
+        yield b"data: [DONE]\n\n"
+        await asyncio.sleep(0)
         spans = (LedgerSpan(0, 64, "hit.device"), LedgerSpan(64, self.tokens, "new"))
         record = Settled(self.attempt, self.tokens, spans)
         if status == 429:
             record = Settled.whole(self.attempt, self.tokens, REFUSED)
+        elif status == 400:
+            record = Settled.empty(self.attempt)
         self.is_settled = True
         yield Tail(self.replica.outbox.settled(record), None)
 
@@ -136,6 +140,8 @@ class Outcome:
     attempts: int
     status: int
     load: int
+    answers: int  # that the router knows of
+    is_whole: bool  # the client was sent all of its answer
 
 
 async def exchange(script: list[str], leave_after: int | None) -> Outcome:
@@ -147,7 +153,7 @@ async def exchange(script: list[str], leave_after: int | None) -> Outcome:
     members.update([Member(one) for one in handle.replicas])
     ingress = handle.ingress = Ingress(FleetOptions(), name, handle)
     body = json.dumps({"model": "m", "prompt": PROMPT, "stream": True}).encode()
-    is_read, status = False, 0
+    is_read, is_whole, status = False, False, 0
 
     async def receive() -> dict[str, Any]:
         nonlocal is_read
@@ -159,8 +165,9 @@ async def exchange(script: list[str], leave_after: int | None) -> Outcome:
         return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
-        nonlocal status
+        nonlocal status, is_whole
         status = message.get("status", status)
+        is_whole |= status == 200 and b"[DONE]" in message.get("body", b"")
         await asyncio.sleep(0)
 
     scope = {
@@ -186,12 +193,15 @@ async def exchange(script: list[str], leave_after: int | None) -> Outcome:
         view.running_requests + view.running_tokens + round(view.waiting_tokens)
         for view in members.views.values()
     )
-    return Outcome(ingress.ledger.totals(), handle.attempts, status, load)
+    _, page = members.placement.page("/v1/kvikk/fleet")
+    answers = sum(replica["answers"] for replica in json.loads(page)["replicas"])
+    return Outcome(ingress.ledger.totals(), handle.attempts, status, load, answers, is_whole)
 
 
 SCRIPTS = [
     ["answers"],
     ["full"],
+    ["junk"],
     ["busy", "answers"],
     ["busy", "busy", "busy"],
     ["dies", "answers"],
@@ -219,6 +229,8 @@ def test_a_request_counts_once_whenever_its_client_leaves_and_whatever_fails(
         made = totals.requests + totals.superseded_attempts
         assert outcome.attempts <= made <= outcome.attempts + 1, leave_after
         assert outcome.load == 0, leave_after
+        # A client may close as soon as it has all, and the router counts it.
+        assert outcome.answers == outcome.is_whole, leave_after
 
 
 # The second replica computes what the first was sent, and is believed to hold: 96 of 100 tokens.
@@ -229,6 +241,7 @@ AT_THE_SECOND = {"hit.device": 64, "elsewhere": 32, "new": 4}
     ("script", "status", "by_cause", "superseded"),
     [
         (["answers"], 200, {"hit.device": 64, "new": 36}, {}),
+        (["junk"], 400, {}, {}),
         (["busy", "answers"], 200, AT_THE_SECOND, {REFUSED: 100}),
         (["busy", "busy", "busy"], 429, {REFUSED: 100}, {REFUSED: 200}),
         (["dies", "answers"], 200, AT_THE_SECOND, {LOST: 100}),

@@ -11,6 +11,9 @@ from kvikk.fleet.ledger.records import Batch
 from kvikk.router.proxy.placement import Asked, Reported
 from kvikk.router.records import Decision, RoutedRequest
 
+# What a replica answers that could answer later, or another one now.
+BUSY = (429, 503)
+
 
 @dataclass(slots=True, eq=False)
 class Attempt:

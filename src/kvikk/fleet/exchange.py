@@ -18,7 +18,7 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from starlette.types import Receive, Send
 
 from kvikk.errors import BusyError
-from kvikk.fleet.attempts import Attempt, Frame, Head, HttpRequest, Tail
+from kvikk.fleet.attempts import BUSY, Attempt, Frame, Head, HttpRequest, Tail
 from kvikk.fleet.ledger.records import LEFT, REFUSED, Elsewhere
 from kvikk.router.proxy.messages import RefusalError, error_event
 from kvikk.router.proxy.placement import Asked, Outcome
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BUSY = (429, 503)
+# How the last event of a stream begins, in each of the APIs.
+_LAST_EVENTS = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
 # Serve's proxy names every answer, and would name this one twice.
 _DROPPED = (b"x-request-id",)
 
@@ -75,6 +76,7 @@ class Exchange:
         self._prompt_tokens = 0
         self._has_begun = False
         self._tail_bytes = b"\n\n"
+        self._passed_bytes = 0
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Answer, or stop when the client goes. RefusalError or BusyError if nobody answers."""
@@ -165,7 +167,7 @@ class Exchange:
         async for frame in frames:
             if isinstance(frame, Head):
                 sent.head = frame
-                if frame.status in _BUSY and left and self._others(sent.replica):
+                if frame.status in BUSY and left and self._others(sent.replica):
                     self._failed(sent.replica)
             elif isinstance(frame, Tail):
                 sent.tail = frame
@@ -188,7 +190,16 @@ class Exchange:
             await send({"type": "http.response.start", "status": head.status, "headers": headers})
         if content:
             self._tail_bytes = content[-2:]
+        self._passed_bytes += len(content)
+        if self._is_whole(head, content):  # the client may go before its replica's account is here
+            sent.error = ""
         await send({"type": "http.response.body", "body": content, "more_body": more})
+
+    def _is_whole(self, head: Head, content: bytes) -> bool:
+        """Whether the client has all of its answer, of which ``content`` came last."""
+        if dict(head.headers).get(b"content-length") == b"%d" % self._passed_bytes:
+            return True
+        return content.rstrip().rpartition(b"\n\n")[2].startswith(_LAST_EVENTS)
 
     def _headers(self, head: Head, sent: _Sent) -> list[tuple[bytes, bytes]]:
         headers = [(name, value) for name, value in head.headers if name not in _DROPPED]

@@ -88,25 +88,25 @@ def read_fleet(file: Path) -> FleetOptions:
     top = open_yaml(file)
     fields = top.members({*_SECTIONS, *_SERVER, *_FLEET})
     model = fields["model"]
-    with _blaming(fields["replicas"]):
-        replicas = Replicas(**_read(fields["replicas"], _REPLICAS))
-    with _blaming(fields["engine"]):
-        engine = _read(fields["engine"], _ENGINE)
-        EngineOptions(**engine)
-    with _blaming(fields["tiers"]):
-        engine |= _read(fields["tiers"], _TIERS)
-        engine |= {} if model.is_absent else {"model": model.text()}
-        whole_engine = EngineOptions(**engine)
-    with _blaming(fields["keys"]):
-        keys = _read(fields["keys"], _KEYS)
-        ServerOptions(engine=whole_engine, **keys)
+    replicas = Replicas(**_section(fields["replicas"], _REPLICAS, Replicas))
+    engine = _section(fields["engine"], _ENGINE, EngineOptions)
+    engine |= {} if model.is_absent else {"model": model.text()}
+    engine |= _section(fields["tiers"], _TIERS, EngineOptions, **engine)
+    whole_engine = EngineOptions(**engine)
+    keys = _section(fields["keys"], _KEYS, ServerOptions, engine=whole_engine)
     with _blaming(top):
         server = ServerOptions(engine=whole_engine, **keys, **_read_from(fields, _SERVER))
         return FleetOptions(server=server, replicas=replicas, **_read_from(fields, _FLEET))
 
 
-def _read(section: Field, table: _Fields) -> dict[str, Any]:
-    return _read_from(section.members(table), table)
+def _section(
+    section: Field, table: _Fields, options: Callable[..., object], **known: Any
+) -> dict[str, Any]:
+    """What a section says, which ``options`` take together with what is ``known`` before it."""
+    with _blaming(section):
+        found = _read_from(section.members(table), table)
+        options(**known, **found)
+    return found
 
 
 def _read_from(fields: Mapping[str, Field], table: _Fields) -> dict[str, Any]:

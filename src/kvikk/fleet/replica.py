@@ -18,7 +18,7 @@ from starlette.types import Message
 from kvikk.engine.books import Books
 from kvikk.engine.engine import Engine
 from kvikk.engine.loading import load_engine
-from kvikk.fleet.attempts import Frame, Head, HttpRequest, Tail
+from kvikk.fleet.attempts import BUSY, Frame, Head, HttpRequest, Tail
 from kvikk.fleet.ledger.outbox import Outbox
 from kvikk.fleet.ledger.records import LEFT, REFUSED, Ask, Batch, Settled
 from kvikk.fleet.members import Member
@@ -141,8 +141,7 @@ class Replica:
             logger.exception("attempt %s failed", attempt)
         del self._attempts[attempt]
         if record is None and prompt_tokens:
-            cause = REFUSED if running.status >= 400 else LEFT
-            record = Settled.whole(attempt, prompt_tokens, cause)
+            record = running.turned_away(attempt, prompt_tokens)
         batch = None if record is None else self._outbox.settled(record)
         running.put(Tail(batch, running.usage))
 
@@ -191,6 +190,12 @@ class _Attempt:
             counts["cached_tokens"],
             counts.get("completion_tokens", 0),  # vectors are made of none
         )
+
+    def turned_away(self, attempt: str, prompt_tokens: int) -> Settled:
+        """The account of one that the engine never admitted; what makes no sense is no prompt."""
+        if 400 <= self.status < 500 and self.status not in BUSY:
+            return Settled.empty(attempt)
+        return Settled.whole(attempt, prompt_tokens, REFUSED if self.status >= 400 else LEFT)
 
     def put(self, frame: Frame) -> None:
         """Something more of the answer."""

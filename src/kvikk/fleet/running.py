@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvikk.errors import RequestError
@@ -53,6 +53,8 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
 
     try:
         server = options.server
+        # One of that name is changed, and stays whatever comes of it.
+        is_new = is_local or not _runs(serve, options.name)
         try:
             serve.start(
                 proxy_location="EveryNode" if options.proxies == "every" else "HeadOnly",
@@ -60,13 +62,20 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
             )
             say(f"starting {options.replicas.least} of at most {options.replicas.most} replicas")
             serve.run(application(options), name=options.name)
+            listening.set()
+            say(f"listening on http://{server.host}:{server.port}")
         except (RayError, RayServeException, RuntimeError) as error:
             why = _last_words(serve, options.name) or _last_line(str(error))
             raise RequestError(f"the fleet did not start: {why}") from None
-        listening.set()
-        say(f"listening on http://{server.host}:{server.port}")
+        finally:
+            is_left = not is_local and not listening.is_set() and _runs(serve, options.name)
+            if is_left and is_new:  # replicas that never came take their time to be forgotten
+                serve.delete(options.name, _blocking=False)
+        if is_local:
+            address = ray.get_runtime_context().gcs_address
+            say(f"to end it: Ctrl-C, or kvikk fleet down {options.name} --address {address}")
         while is_local and not ended.wait(_WATCH_S):
-            if not _runs(serve, options.name):
+            if options.name not in (_applications(serve) or ()):
                 say("it was told to end")
                 break
         if is_local:
@@ -86,7 +95,7 @@ def end_fleet(name: str, address: str) -> bool:
         if not _runs(serve, name):
             return False
         serve.delete(name)
-        if not serve.status().applications:
+        if _applications(serve) == {}:
             serve.shutdown()
         return True
     finally:
@@ -94,13 +103,21 @@ def end_fleet(name: str, address: str) -> bool:
 
 
 def _runs(serve: Any, name: str) -> bool:
+    """Whether there is one of that name that is not being ended."""
+    found = (_applications(serve) or {}).get(name)
+    return found is not None and found.status != "DELETING"
+
+
+def _applications(serve: Any) -> Mapping[str, Any] | None:
+    """What runs on Serve, by name; None where what would know has ended."""
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
     try:
-        return name in serve.status().applications
-    except (RayError, RayServeException):  # what would know has ended
-        return False
+        found: Mapping[str, Any] = serve.status().applications
+    except (RayError, RayServeException):
+        return None
+    return found
 
 
 def _connect(address: str, *, start: bool) -> tuple[Any, Any]:
@@ -136,13 +153,7 @@ def _look_for(address: str) -> None:
 
 def _last_words(serve: Any, name: str) -> str:
     """What the replicas of a fleet that did not start died of, "" if they did not say."""
-    from ray.exceptions import RayError
-    from ray.serve.exceptions import RayServeException
-
-    try:
-        fleet = serve.status().applications.get(name)
-    except (RayError, RayServeException):
-        return ""
+    fleet = (_applications(serve) or {}).get(name)
     if fleet is None:
         return ""
     messages = [one.message for one in fleet.deployments.values() if one.status == "DEPLOY_FAILED"]

@@ -56,6 +56,11 @@ class Settled:
         """All of the prompt for one cause: ``refused`` or ``left``, where no engine admitted it."""
         return cls(attempt, prompt_tokens, (LedgerSpan(0, prompt_tokens, cause),))
 
+    @classmethod
+    def empty(cls, attempt: str) -> "Settled":
+        """One that had no prompt after all: a body that makes no sense, say."""
+        return cls(attempt, 0, ())
+
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
