@@ -72,8 +72,10 @@ def run_fleet(options: FleetOptions, say: Callable[[str], None]) -> None:
             if is_left and is_new:  # replicas that never came take their time to be forgotten
                 serve.delete(options.name, _blocking=False)
         if is_local:
+            # Ray sends the token of this machine's clusters to an address only where it is told to.
+            down = f"kvikk fleet down {options.name} --address"
             address = ray.get_runtime_context().gcs_address
-            say(f"to end it: Ctrl-C, or kvikk fleet down {options.name} --address {address}")
+            say(f"to end it: Ctrl-C, or RAY_AUTH_MODE=token {down} {address}")
         while is_local and not ended.wait(_WATCH_S):
             if options.name not in (_applications(serve) or ()):
                 say("it was told to end")
