@@ -59,6 +59,14 @@ _DELTA: Config = {
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
 }
+_MAMBA1: Config = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "vocab_size": 128,
+    "state_size": 8,
+    "conv_kernel": 4,
+    "expand": 2,
+}
 _MAMBA2: Config = {
     **_PLAIN,
     "mamba_expand": 2,
@@ -87,14 +95,7 @@ TINY: Mapping[str, Config] = {
         "new_decoder_architecture": False,
     },
     "falcon_h1": {**_MAMBA2, "mamba_d_ssm": 128},
-    "falcon_mamba": {
-        "hidden_size": 64,
-        "num_hidden_layers": 3,
-        "vocab_size": 128,
-        "state_size": 8,
-        "conv_kernel": 4,
-        "expand": 2,
-    },
+    "falcon_mamba": _MAMBA1,
     "gemma2": _WINDOW,
     "gemma3_text": {**_WINDOW, "num_hidden_layers": 6},
     "gemma4_text": {**_WINDOW, "num_hidden_layers": 6, "global_head_dim": 32},
@@ -135,14 +136,7 @@ TINY: Mapping[str, Config] = {
         "attention_chunk_size": 24,
         "intermediate_size_mlp": 96,
     },
-    "mamba": {
-        "hidden_size": 64,
-        "num_hidden_layers": 3,
-        "vocab_size": 128,
-        "state_size": 8,
-        "conv_kernel": 4,
-        "expand": 2,
-    },
+    "mamba": _MAMBA1,
     "mamba2": {
         "hidden_size": 64,
         "num_hidden_layers": 3,
