@@ -44,7 +44,8 @@ def test_each_cache_of_a_tree_is_an_lru_cache_to_the_block(capacities: list[int]
             caches[changed].resize(size)
             tables[changed].resize(size)
         held = [leading_blocks(table, keys) for table in tables]
-        assert tree.hit_blocks(keys, CACHES) == held == [one.leading(keys) for one in caches]
+        path = tree.walk(keys)
+        assert tree.hit_blocks(keys, CACHES) == held == [one.leading(path) for one in caches]
         for user in users:
             table = tables[user]
             table.use(keys)
@@ -53,7 +54,7 @@ def test_each_cache_of_a_tree_is_an_lru_cache_to_the_block(capacities: list[int]
         orders = [list(table.oldest(len(table))) for table in tables]
         assert len(tree) == len(set().union(*orders))
         for cache, order, last_use in zip(caches, orders, last_uses, strict=True):
-            assert len(cache) == len(order)
+            assert cache.num_blocks == len(order)
             assert [cache.last_use(place) for place in range(-1, len(order))] == [
                 -1,
                 *(last_use[key] for key in order),

@@ -25,7 +25,7 @@ class Learned:
         self._cache = TreeCache(tree, slot, most_blocks)
 
     def __len__(self) -> int:
-        return len(self._cache)
+        return self._cache.num_blocks
 
     @property
     def capacity_blocks(self) -> int:
@@ -45,7 +45,9 @@ class Learned:
     def correct(self, predicted_blocks: int, reported_blocks: int) -> None:
         """It reused other than was believed: what was used longest ago is gone, or is not."""
         if reported_blocks < predicted_blocks:
-            self._cache.resize(max(1, int(min(len(self._cache), self.capacity_blocks) * _SHRINK)))
+            self._cache.resize(
+                max(1, int(min(self._cache.num_blocks, self.capacity_blocks) * _SHRINK))
+            )
         elif reported_blocks > predicted_blocks:
             self._cache.resize(min(self._most_blocks, int(self.capacity_blocks * _GROW) + 1))
 

@@ -89,10 +89,10 @@ class PrefixTree:
         self._walked = keys, path
         return path
 
-    def grow(self, path: list[Run], keys: Sequence[bytes], held: int) -> Run:
-        """A new run behind ``path``."""
+    def grow(self, path: list[Run], keys: Sequence[bytes]) -> Run:
+        """A new run behind ``path``, which nobody holds yet."""
         parent = path[-1] if path else self._root
-        run = Run(tuple(keys), parent, held)
+        run = Run(tuple(keys), parent, 0)
         if parent.children is _NO_CHILDREN:
             parent.children = {}
         parent.children[run.keys[0]] = run
@@ -136,15 +136,12 @@ class TreeCache:
         self._tree = tree
         self._bit = 1 << place
         self._order: OrderedDict[Run, int] = OrderedDict()  # with the turn; the next to go in front
-        self._num_blocks = 0
+        self.num_blocks = 0
 
-    def __len__(self) -> int:
-        return self._num_blocks
-
-    def leading(self, keys: Sequence[bytes]) -> int:
-        """How many of a prompt's first blocks are there: the hit."""
+    def leading(self, path: Sequence[Run]) -> int:
+        """How many blocks of a prompt's runs are there: the hit."""
         found = 0
-        for run in self._tree.walk(keys):
+        for run in path:
             if not run.held & self._bit:
                 break
             found += len(run.keys)
@@ -170,10 +167,10 @@ class TreeCache:
         if blocks < len(keys):
             if path:
                 order.pop(path[-1], None)
-            self._hold(self._tree.grow(path, keys[blocks:], 0))
+            self._hold(self._tree.grow(path, keys[blocks:]))
         order[path[-1]] = turn
         order.move_to_end(path[-1])
-        if self._num_blocks > self.capacity:
+        if self.num_blocks > self.capacity:
             self._shrink()
         return found
 
@@ -220,35 +217,31 @@ class TreeCache:
         if behind is _NONE_BEHIND:
             behind = run.parent.behind = {}
         behind[self._bit] = behind.get(self._bit, 0) + 1
-        self._num_blocks += len(run.keys)
+        self.num_blocks += len(run.keys)
 
     def _shrink(self) -> None:
-        bit, order = self._bit, self._order
-        while self._num_blocks > self.capacity:
+        bit, order, tree = self._bit, self._order, self._tree
+        while (excess := self.num_blocks - self.capacity) > 0:
             run, turn = next(iter(order.items()))
             if bit in run.behind:
                 del order[run]  # it has been used since by those behind it, and goes with them
                 continue
-            excess = self._num_blocks - self.capacity
             if len(run.keys) > excess:
-                self._tree.part(run, len(run.keys) - excess)
-            self._let_go(run, turn)
-
-    def _let_go(self, run: Run, turn: int) -> None:
-        parent, bit = run.parent, self._bit
-        assert parent is not None
-        del self._order[run]
-        self._num_blocks -= len(run.keys)
-        run.held ^= bit
-        if not run.held:
-            self._tree.drop(run)
-        if parent.behind[bit] > 1:
-            parent.behind[bit] -= 1
-            return
-        del parent.behind[bit]
-        if parent.parent is not None and parent not in self._order:
-            self._order[parent] = turn
-            self._order.move_to_end(parent, last=False)
+                tree.part(run, len(run.keys) - excess)
+            del order[run]
+            self.num_blocks -= len(run.keys)
+            run.held ^= bit
+            if not run.held:
+                tree.drop(run)
+            parent = run.parent
+            assert parent is not None
+            if parent.behind[bit] > 1:
+                parent.behind[bit] -= 1
+                continue
+            del parent.behind[bit]
+            if parent.parent is not None and parent not in order:
+                order[parent] = turn
+                order.move_to_end(parent, last=False)
 
 
 def _places(bits: int) -> Iterator[int]:

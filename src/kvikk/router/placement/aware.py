@@ -1,7 +1,7 @@
 """The placement that knows: prompts to keys, the index, a policy, and what came of it.
 
 It implements the proxy's ``Placement``; everything happens in the event loop, and what need not be
-known before a request goes out (the books and their oracles) is done after its answer.
+known before a request goes out (the books and their oracles) is done when its answer has gone out.
 """
 
 import asyncio
@@ -84,7 +84,6 @@ class AwarePlacement:
         self._log = None if options.decision_log is None else DecisionLog(options.decision_log)
         self._models: OrderedDict[str, _ModelState] = OrderedDict()
         self._homes: OrderedDict[bytes, int] = OrderedDict()
-        self._answers: list[Answer] = []
         self._num_slots = 0
         self._told_sizes: tuple[int, ...] = ()
         self._adapters: frozenset[str] = frozenset()
@@ -165,25 +164,22 @@ class AwarePlacement:
 
     def metrics(self) -> str:
         """See ``Placement.metrics``."""
-        self._settle()
         return exposition(self)
 
     def page(self, path: str) -> tuple[str, bytes] | None:
         """See ``Placement.page``."""
         if path == "/v1/kvikk/fleet":
-            self._settle()
             return fleet_json(self)
         return page(path)
 
     async def run(self) -> None:
-        """Listen to replicas that tell, ask what they hold, keep the books."""
+        """Listen to replicas that tell, and ask how much all of them hold."""
         asked_s = -_CAPACITY_INTERVAL_S
         try:
             while True:
                 for holder in self.holders.values():
                     if holder.subscription is not None and holder.task is None:
                         holder.task = asyncio.create_task(holder.subscription.run())
-                self._settle()
                 if time.monotonic() - asked_s >= _CAPACITY_INTERVAL_S:
                     asked_s = time.monotonic()
                     await self._ask_capacities()
@@ -248,7 +244,7 @@ class AwarePlacement:
                 self._compare(holder, prompt, prompt_tokens, predicted, hit)
         block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
         others = self._told_elsewhere(prompt, prompt_tokens, holder) if prompt.told else 0
-        self._answers.append(
+        self.books.note(
             Answer(
                 decision.replica.id,
                 prompt.learned.keys,
@@ -306,12 +302,6 @@ class AwarePlacement:
             hits[holder.view.slot] = 0
             most = max(most, min(max(hits) * view.block_tokens, prompt_tokens - 1))
         return most
-
-    def _settle(self) -> None:
-        """Do the books of what was answered since."""
-        answers, self._answers = self._answers, []
-        for answer in answers:
-            self.books.note(answer)
 
     def _follow_told(self) -> None:
         """Which block sizes and adapters replicas tell of; prompts are keyed for these."""

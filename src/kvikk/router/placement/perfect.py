@@ -66,11 +66,13 @@ class Placed:
         That which has the least recently used last block of all that it would drive out; then by
         the rule.
         """
-        is_beside = self._begins == "beside"
+        is_beside, path = self._begins == "beside", self._tree.walk(keys)
         best, least = "", (self._turn, 0)
         for name, cache in self._caches.items():
-            held, new = len(cache), len(keys) - cache.leading(keys)
-            cost = (cache.last_use(held + new - cache.capacity - 1), new if is_beside else held)
+            held, new = cache.num_blocks, len(keys) - cache.leading(path)
+            excess = held + new - cache.capacity
+            last_use = cache.last_use(excess - 1) if excess > 0 else -1
+            cost = (last_use, new if is_beside else held)
             if cost < least:
                 best, least = name, cost
         return best

@@ -109,8 +109,8 @@ class Passing:
     @property
     def relay(self) -> Callable[[bytes], bool] | None:
         """Who passes on what comes next, if that could be an event by itself."""
-        is_plain = self.response.is_stream and not self._is_joined and not self._head
-        if not is_plain or not self._tail.endswith(_EVENT_ENDS):
+        has_begun = self.response.is_stream and not self._is_first
+        if not has_begun or self._is_joined or not self._tail.endswith(_EVENT_ENDS):
             return None
         return self._pass_event if self.usage is None or self.usage.is_at_line else None
 

@@ -84,6 +84,7 @@ class UsageReader:
                 usage = holder.get("usage")
                 if isinstance(usage, dict):
                     self._take(usage)
+                    return
 
     def _take(self, usage: dict[str, Any]) -> None:
         earlier = self.reported or _NOTHING
