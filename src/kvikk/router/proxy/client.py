@@ -115,6 +115,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or we have closed."""
         self._is_closing = True
+        del self._parser  # which knows this connection: no circle stays behind
         self._gateway.left(self)
         for request in (self._request, *self._queue):
             self._gateway.bodies.give_back(request)

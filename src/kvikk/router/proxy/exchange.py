@@ -369,6 +369,7 @@ class Exchange:
             self.tenant.leave()
         self._client.exchange = None
         self._gateway.ended(self, status, error, now_s)
+        self._passing = None  # which knows this exchange: no circle stays behind
         if refusal is not None:
             self._client.refuse(self.request, refusal)
         else:

@@ -101,6 +101,10 @@ class ResponseReader:
         """Whether what comes next begins a chunk, and nothing but chunks is framed."""
         return self._chunks_alone and self.at_boundary
 
+    def close(self) -> None:
+        """Nothing more is read; the parser, which knows this reader, goes."""
+        del self._parser
+
     def begin(self) -> None:
         """A request has been sent."""
         self._head = b""

@@ -149,7 +149,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail("it sent more than was asked for")
             return
         if reader.is_complete:
-            self._receiver = self._relay = None
+            self._receiver = self._relay = self._taker = None
             self._give_back()
             taker.on_data(data, pieces, True)
         else:
@@ -159,6 +159,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The replica has gone, or we have closed."""
         self._pool.closed(self)
+        self._reader.close()
         receiver, self._receiver, self._relay = self._receiver, None, None
         if receiver is None:
             return
