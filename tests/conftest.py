@@ -38,6 +38,7 @@ class _Files(LoadFileScheduling):
         return "tests/fleet" if file.startswith("tests/fleet/") else file
 
 
+@pytest.hookimpl(optionalhook=True)  # absent with ``-p no:xdist``
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Files:
     return _Files(config, log)
 

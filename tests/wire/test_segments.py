@@ -24,6 +24,12 @@ _MESSAGES: dict[str, Any] = {
 }
 
 
+_PLAIN_CLAUDE: dict[str, Any] = {
+    "model": "vendor/claude-opus-5",
+    "messages": [{"role": "user", "content": "x"}],
+}
+
+
 def test_tools_come_first_then_instructions_then_messages() -> None:
     found = segments("messages", _MESSAGES)
     assert [piece.path for piece in found] == [
@@ -74,6 +80,9 @@ def test_a_string_is_one_text() -> None:
     [
         ("messages", _MESSAGES),
         ("messages", {"messages": [], "system": "Rules"}),
+        ("messages", {**_PLAIN_CLAUDE, "max_tokens": 9}),
+        ("chat_completions", _PLAIN_CLAUDE),
+        ("chat_completions", {**_PLAIN_CLAUDE, "max_tokens": 9, "model": "gpt-5.6"}),
         ("chat_completions", {"messages": [{"role": "system", "content": "x"}]}),
         ("responses", {"model": "m", "input": "x"}),
         ("generate_content", {"contents": []}),
