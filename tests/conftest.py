@@ -1,6 +1,7 @@
 """What all rooms' tests use: the real models, who else can read them, and how tests are run."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("kvikk")
+
+# A shell without job control starts what runs in the background deaf to Ctrl-C, and so would be
+# what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Files(LoadFileScheduling):

@@ -35,6 +35,7 @@ class Kvikk(TokenByToken):
 
     def batch(self, streams: int, prompt: int, output: int) -> Amount:
         """Many prompts in one call."""
+        self._llm.loaded.engine.reset_cache()
         prompts = [self._prompt(prompt) for _ in range(streams)]
         started_s = time.perf_counter()
         self._llm.generate(prompts, max_tokens=output, ignore_eos=True)
