@@ -138,12 +138,7 @@ TINY: Mapping[str, Config] = {
     },
     "mamba": _MAMBA1,
     "mamba2": {
-        "hidden_size": 64,
-        "num_hidden_layers": 3,
-        "vocab_size": 128,
-        "state_size": 8,
-        "conv_kernel": 4,
-        "expand": 2,
+        **_MAMBA1,
         "num_heads": 8,
         "head_dim": 16,
         "n_groups": 1,
