@@ -3,21 +3,23 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvikk.backends.base import Batch
+from kvikk.backends.base import Batch, Plan
 from kvikk.backends.cpu.backend import CpuBackend
+from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.reference.backend import ReferenceBackend
 from kvikk.cache.blocks import BlockCopy
 from kvikk.errors import ModelError
 from kvikk.files.sources import resolve
 from kvikk.models.decoder import Decoder
 from kvikk.models.load import load_decoder
-from kvikk.shapes.shape import cache_groups
+from kvikk.shapes.shape import CacheGroup, cache_groups
 from tests.backends.driver import Driver, Piece
 from tests.backends.random_decoders import Shape, in_float32, random_decoder
 
@@ -285,3 +287,25 @@ def test_models_that_cannot_run_are_refused_in_one_line(monkeypatch: pytest.Monk
     monkeypatch.setenv("KVIKK_CPU", "sse")
     with pytest.raises(ModelError, match="KVIKK_CPU=sse"):
         CpuBackend(1)
+
+
+def test_a_touched_block_has_its_memory_and_what_it_held() -> None:
+    group = CacheGroup(tuple(range(16)), 1024, 1024, None)
+    plan = Plan((group,), (4,), 256, "f32", 256, 1, 1024)
+    store = BlockStore(group, 4, plan)  # of 32 MiB each
+    store.write([0], data := bytes(range(256)) * (store.block_bytes // 256))
+    before = resident_bytes()
+    store.touch(0)
+    assert resident_bytes() - before < store.block_bytes // 2
+    store.touch(2)
+    assert resident_bytes() - before > store.block_bytes // 2
+    assert store.read([0]) == data
+    assert not any(store.read([2]))
+    with pytest.raises(ValueError, match="block 4"):
+        store.touch(4)
+
+
+def resident_bytes() -> int:
+    """What this process has of its own."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))

@@ -51,6 +51,17 @@ def test_an_empty_prompt_matches_nothing_and_cannot_be_opened() -> None:
     assert cache.usage() == Usage(4, 0, 0, 4)
 
 
+def test_the_empty_blocks_that_come_next_are_those_that_are_taken() -> None:
+    cache = full_cache(9)
+    serve(cache, 0, range(8))  # two stay cached
+    open_whole(cache, 1, range(100, 108))
+    cache.free(1)
+    upcoming = cache.next_empty(0, 4)
+    assert len(cache.next_empty(0, 100)) == 7
+    open_whole(cache, 2, range(200, 216))
+    assert list(cache.block_table(2, 0)) == upcoming
+
+
 def test_room_for_no_tokens_changes_nothing() -> None:
     cache = full_cache(2)
     open_whole(cache, 0, range(8))

@@ -82,6 +82,7 @@ class ExactBackend:
         self.failure: Exception | None = None  # raised by the next step, once
         self.poison: int | None = None  # a token after which logits are NaN
         self.adapters: dict[int, int] = {}
+        self.touched: list[tuple[int, int]] = []  # group and block
 
     def memory_use(self, decoder: Decoder, plan: Plan) -> MemoryUse:
         return MemoryUse(0, 0, tuple(8 * plan.block_size for _ in plan.groups))
@@ -167,6 +168,10 @@ class ExactBackend:
         self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
     ) -> Logprobs:
         return logprobs(logits, token_ids, num_top)
+
+    def touch(self, group: int, block: int) -> None:
+        self._blocks[group][block] = _UNWRITTEN  # whoever uses it shall notice
+        self.touched.append((group, block))
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         return self._blocks[group][list(blocks)].tobytes()

@@ -5,6 +5,8 @@ After every step the cache is recounted, and every answer that ends by itself is
 prompt gets alone, without blocks.
 """
 
+from itertools import islice
+
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import settings
@@ -132,6 +134,12 @@ class EngineMachine(RuleBasedStateMachine):
             assert output.request_id not in self.ended
             if output.ends_request:
                 self.ended.add(output.request_id)
+
+    @rule(pieces=st.integers(1, 20))
+    def pause(self, pieces: int) -> None:
+        """What is touched is spoilt: it may be nobody's."""
+        for _ in islice(self.engine.touch_ahead(), pieces):
+            pass
 
     @rule(place=st.integers(0, 40))
     def abort(self, place: int) -> None:

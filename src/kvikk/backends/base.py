@@ -190,6 +190,13 @@ class Backend(Protocol):
         """How likely each row's token is, and the ``num_top`` likeliest of the row."""
         ...
 
+    def touch(self, group: int, block: int) -> None:
+        """Have the system give a block its memory now, where it would wait for the first write.
+
+        Only for a block that nobody uses. What it holds stays.
+        """
+        ...
+
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another, in the layout that ``numerics`` names.
 

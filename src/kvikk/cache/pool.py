@@ -57,6 +57,10 @@ class BlockPool:
         kept = 0 if last_resort else self._queue.reserved(owner)
         return len(self._empty) + self._queue.num_cached - kept
 
+    def next_empty(self, count: int) -> list[int]:
+        """The first ``count`` of the blocks that ``take`` will give, as far as they are empty."""
+        return self._empty[: -count - 1 : -1].tolist()
+
     def usage(self) -> Usage:
         """Live, cached and empty blocks."""
         empty = len(self._empty)

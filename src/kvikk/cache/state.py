@@ -109,6 +109,10 @@ class CacheState:
             for spec in self.groups
         )
 
+    def next_empty(self, group: int, count: int) -> list[int]:
+        """The empty blocks of a group that are given out next, ``count`` at most, in order."""
+        return self._pools[group].next_empty(count)
+
     def usage_by_group(self) -> tuple[Usage, ...]:
         """Live, cached and empty blocks of each group."""
         return tuple(pool.usage() for pool in self._pools)

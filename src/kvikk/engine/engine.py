@@ -6,6 +6,7 @@ is done: what to compute is the scheduler's choice, what becomes of it is ``answ
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kvikk.backends.base import Backend, Plan
@@ -14,6 +15,7 @@ from kvikk.cache.ledger.records import NO_ORIGINS
 from kvikk.cache.manager import CacheManager
 from kvikk.cache.records import GroupSpec, ResetResult
 from kvikk.engine.adapters import Adapters
+from kvikk.engine.ahead import Ahead
 from kvikk.engine.answering import Answering
 from kvikk.engine.arrivals import Arrivals
 from kvikk.engine.batching import BatchBuilder
@@ -138,6 +140,7 @@ class Engine:
             tiering=tiering,
         )
         self._batches = BatchBuilder(plan, self.cache)
+        self._ahead = Ahead(backend, self.cache, plan)
         self._machine_time = MachineTime()
         self.sessions = Sessions(plan.block_size)
         self._requests = OpenRequests(
@@ -272,6 +275,13 @@ class Engine:
             self.tiering.flush()
         self._machine_time.end()
         return outputs
+
+    def touch_ahead(self) -> Iterator[None]:
+        """Use a pause: make memory ready for what comes, in pieces of milliseconds.
+
+        To be left off as soon as anything else is done with the engine.
+        """
+        return self._ahead.touch()
 
     def _open_ledger(self, sequence: Sequence) -> None:
         """Account for the prompt of a sequence that was just admitted."""

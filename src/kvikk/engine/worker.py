@@ -151,8 +151,9 @@ class EngineWorker:
 
     def _wait_for_work(self) -> bool:
         """Sleep until there is something to do, then run the waiting jobs; False to stop."""
+        self._use_pause()
         with self._condition:
-            self._condition.wait_for(lambda: self._stopping or self._jobs or self._engine.has_work)
+            self._condition.wait_for(self._is_wanted)
             # Both at one moment: once stopping, no more jobs come, so none is left behind.
             jobs, stopping = len(self._jobs), self._stopping
         for _ in range(jobs):  # taken one by one: if one fails, the others are still there to tell
@@ -160,6 +161,16 @@ class EngineWorker:
         if jobs:
             self._stats = self._engine.stats()
         return not stopping
+
+    def _is_wanted(self) -> bool:
+        return bool(self._stopping or self._jobs or self._engine.has_work)
+
+    def _use_pause(self) -> None:
+        """Let the engine get ready for more, until something is to be done."""
+        if not self._is_wanted():
+            for _ in self._engine.touch_ahead():
+                if self._is_wanted():
+                    break
 
     def _add(self, request: Request, arrived_s: float, failure: str | None) -> None:
         if failure is not None:  # its listener is told with all the others

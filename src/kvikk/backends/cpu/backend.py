@@ -197,6 +197,10 @@ class CpuBackend:
         """How likely each row's token is, and the likeliest."""
         return logprobs(logits, token_ids, num_top)
 
+    def touch(self, group: int, block: int) -> None:
+        """Have the system give a block its memory now."""
+        self._blocks[group].touch(block)
+
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another, as they lie."""
         return self._blocks[group].read(blocks)

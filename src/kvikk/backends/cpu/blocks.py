@@ -5,7 +5,10 @@
 so that a tier reads or writes a block as it lies.
 """
 
+import mmap
 from collections.abc import Sequence
+
+import numpy as np
 
 from kvikk.backends.base import Plan
 from kvikk.backends.cpu.attention import SUB_BLOCK_SLOTS
@@ -55,6 +58,12 @@ class BlockStore:
         """Copy one block over another."""
         self.check((source, target))
         self._bytes[target] = self._bytes[source]
+
+    def touch(self, block: int) -> None:
+        """Write to each page of a block what is there."""
+        self.check((block,))
+        pages = self._bytes[block, :: mmap.PAGESIZE]
+        np.bitwise_or(pages, 0, out=pages)
 
     def read(self, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes one after another."""

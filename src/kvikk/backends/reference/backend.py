@@ -135,6 +135,9 @@ class ReferenceBackend:
         """How likely each row's token is, and the likeliest."""
         return logprobs(logits, token_ids, num_top)
 
+    def touch(self, group: int, block: int) -> None:
+        """Nothing: what is measured here is not speed."""
+
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The blocks' bytes: for each its keys, then its values, ``[layers, slots, row bytes]``."""
         return self._blocks[group].read(blocks)
