@@ -185,13 +185,13 @@ def run(
         begun_s = time.monotonic()
         for turn in range(options.turns):
             asking = []
-            for number, one in enumerate(conversations):
+            for number, talk in enumerate(conversations):
                 said = text_of(20, options.seed, policy, shares_system, number, turn)
-                one.messages.append({"role": "user", "content": said})
-                asking.append((routers[(number + turn) % len(routers)], one))
+                talk.messages.append({"role": "user", "content": said})
+                asking.append((routers[(number + turn) % len(routers)], talk))
             for done in [
-                pool.submit(take_turn, http, model, options.answer_tokens, one, counts)
-                for http, one in chance.sample(asking, len(asking))
+                pool.submit(take_turn, http, model, options.answer_tokens, talk, counts)
+                for http, talk in chance.sample(asking, len(asking))
             ]:
                 done.result()
             if not options.deaf:

@@ -50,22 +50,24 @@ def main() -> None:
         for slot, length in enumerate(lengths):
             hold(slot, keys[:length])
         told, learned = (
-            _times(lambda asked, it=it: it.hit_blocks(asked, count), keys, lengths, options.rounds)
-            for it in (index, tree)
+            _times(it.hit_blocks, keys, lengths, options.rounds) for it in (index, tree)
         )
         rows.append((name, *told, *learned))
     print(columns(rows, right=(1, 2, 3, 4)))
 
 
 def _times(
-    ask: Callable[[list[bytes]], list[int]], keys: list[bytes], lengths: list[int], rounds: int
+    ask: Callable[[list[bytes], int], list[int]],
+    keys: list[bytes],
+    lengths: list[int],
+    rounds: int,
 ) -> tuple[str, str]:
     """The least and the middle one."""
     times_s = []
     for _ in range(rounds):
         asked = [bytes(bytearray(key)) for key in keys]
         started_s = time.perf_counter()
-        hits = ask(asked)
+        hits = ask(asked, len(lengths))
         times_s.append(time.perf_counter() - started_s)
         assert hits == lengths
     times_s.sort()

@@ -122,8 +122,9 @@ class Agreement:
 
 def log_softmax(row: Logits) -> NDArray[np.float64]:
     """Logarithms of the probabilities that a row of logits gives."""
-    shifted = row.astype(np.float64) - row.max()
-    return shifted - np.log(np.sum(np.exp(shifted)))
+    shifted: NDArray[np.float64] = row.astype(np.float64) - row.max()
+    shifted -= float(np.log(np.sum(np.exp(shifted))))
+    return shifted
 
 
 def default_text() -> str:

@@ -41,10 +41,10 @@ def with_tables(page: Path, tables: Tables) -> str:
         if not entries:
             continue
         place = re.compile(f"(<!-- {name} -->\n).*?(<!-- end -->\n)", re.DOTALL)
-        if not place.search(text):
+        if (found := place.search(text)) is None:
             sys.exit(f"{page} has no lines <!-- {name} --> and <!-- end -->")
         made = f"\n{table(entries)}\n\n"
-        text = place.sub(lambda found, made=made: found[1] + made + found[2], text)
+        text = text[: found.end(1)] + made + text[found.start(2) :]
     return text
 
 

@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import uvloop
@@ -137,9 +138,7 @@ async def load(run: Run) -> dict[str, Any]:
     for index in range(run.clients):
         done = loop.create_future()
         ended.append(done)
-        await loop.create_connection(
-            lambda done=done: Client(run, prompts, done), "127.0.0.1", run.port
-        )
+        await loop.create_connection(partial(Client, run, prompts, done), "127.0.0.1", run.port)
         if run.stream_tokens and index % 8 == 7:
             await asyncio.sleep(0.001)  # streams in step would come as bursts
     # A router that never ends an answer shall not hold everything up.

@@ -62,16 +62,15 @@ def main() -> None:
         http = stack.enter_context(httpx.Client(base_url=router.url, timeout=300, trust_env=False))
         while not (models := http.get("/v1/models").json()["data"]):
             time.sleep(0.1)
-        options.model = models[0]["id"]
         conversations = [
             Conversation([{"role": "system", "content": text_of(100, "vllm", number)}])
             for number in range(options.conversations)
         ]
         counts = Counts()
         for turn in range(options.turns):
-            for number, one in enumerate(conversations):
-                one.messages.append({"role": "user", "content": text_of(20, number, turn)})
-                take_turn(http, options, one, counts)
+            for number, conversation in enumerate(conversations):
+                conversation.messages.append({"role": "user", "content": text_of(20, number, turn)})
+                take_turn(http, models[0]["id"], options.answer_tokens, conversation, counts)
         books = http.get("/v1/kvikk/fleet").json()
     replicas = books["replicas"]
     agreement = sum(one["agreement"] * tokens_of(one) for one in replicas)
