@@ -94,8 +94,9 @@ def measure_model(
             peers.append(peer)
         speeds: dict[tuple[str, str], list[float]] = {}
         given_up: set[tuple[str, str]] = set()
-        for number in range(rounds + 1):  # the first, with a measure of each kind, is to warm up
-            for one in measures if number else _first_of_each_kind(measures):
+        # The first is to warm up, with the largest of each kind: nobody's memory grows any more.
+        for number in range(rounds + 1):
+            for one in measures if number else _largest_of_each_kind(measures):
                 for peer in peers:
                     key = (one.name, peer.contestant.name)
                     if key in given_up or not peer.contestant.can_take_part(model, one.method):
@@ -114,11 +115,8 @@ def measure_model(
         return _entries(model, measures, peers, speeds, threads)
 
 
-def _first_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
-    firsts: dict[str, Measure] = {}
-    for one in measures:
-        firsts.setdefault(one.method, one)
-    return list(firsts.values())
+def _largest_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
+    return list({one.method: one for one in measures}.values())
 
 
 def _entries(
