@@ -30,6 +30,7 @@ _LINGER_S = 2.0
 # Nobody has so long to take the end of an answer.
 _FLUSH_S = 60.0
 _TOO_MANY = "too many requests were sent at once"
+_NO_PARSER = httptools.HttpRequestParser(object())
 
 
 class ClientConnection(asyncio.Protocol):
@@ -115,7 +116,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or we have closed."""
         self._is_closing = True
-        del self._parser  # which knows this connection: no circle stays behind
+        self._parser = _NO_PARSER  # the other knows this connection: no circle stays behind
         self._gateway.left(self)
         for request in (self._request, *self._queue):
             self._gateway.bodies.give_back(request)

@@ -47,7 +47,6 @@ class Exchange:
     _load: ReplicaLoad | None = None
     _connection: UpstreamConnection | None = None
     _passing: Passing | None = None
-    _tried: frozenset[int] = frozenset()
     _attempt_s = 0.0
     _waits_since_s: float | None = None
     _moved_s = 0.0
@@ -65,6 +64,7 @@ class Exchange:
         self._client = client
         self.request = request
         self.tenant = tenant
+        self._tried: frozenset[int] = frozenset()
 
     @property
     def sent_bytes(self) -> int:

@@ -12,6 +12,7 @@ import httptools
 from kvikk.router.proxy.messages import HOP_BY_HOP, Header, connection_named, status_line
 
 _MAX_HEAD_BYTES = 64 << 10
+_NO_PARSER = httptools.HttpResponseParser(object())
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,7})\r\n")
 
 
@@ -103,7 +104,7 @@ class ResponseReader:
 
     def close(self) -> None:
         """Nothing more is read; the parser, which knows this reader, goes."""
-        del self._parser
+        self._parser = _NO_PARSER
 
     def begin(self) -> None:
         """A request has been sent."""
