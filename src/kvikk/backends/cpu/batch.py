@@ -138,5 +138,5 @@ def prepare(
         list_items(model, group, index, positions, sequences, wanted_rows, block_size)
         list_stretches(group, positions, sequences, block_size)
     _list_runs(model, positions, sequences)
-    clear_words(model.counters, model.num_counters * 16)
+    clear_words(model.counters, model.num_counters * model.counter_bytes // 4)
     return SOUND

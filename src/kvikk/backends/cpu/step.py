@@ -10,14 +10,15 @@ by token is shared out by tokens, products by chunks of row tiles, attention by 
 are taken from a counter, so that a thread that was interrupted holds nobody up for long.
 
 A step of one token has nothing to share out in the first kind: every thread does it for itself, in
-its own buffers, which saves a barrier a phase. In the last layer only keys and values of all tokens
+its own buffers, which saves a barrier a phase; its keys and values are stored by the threads that
+first read them, which saves another. In the last layer only keys and values of all tokens
 are needed; from there on the rows of a step are the wanted ones. Neither changes any bits.
 """
 
 import numpy as np
 from numba import int64, prange
 
-from kvikk.backends.cpu.attention import attend
+from kvikk.backends.cpu.attention import PIECE_SLOTS, attend
 from kvikk.backends.cpu.attention_rows import (
     attention_row,
     prepare_head,
@@ -27,7 +28,7 @@ from kvikk.backends.cpu.attention_rows import (
 from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
-from kvikk.backends.cpu.products import COUNTER_BYTES, num_parts_of, run_products
+from kvikk.backends.cpu.products import num_parts_of, run_products
 from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
 from kvikk.backends.cpu.records import (
     ACTIVATED,
@@ -36,6 +37,7 @@ from kvikk.backends.cpu.records import (
     GATE_UP,
     GROUP,
     ITEM_FIELDS,
+    ITEM_PIECE_END,
     ITEM_WANTED,
     JOB,
     LAYER,
@@ -85,17 +87,13 @@ def _projected(model, layer, token, head, num_heads, norm, row):
 
 
 @inner
-def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, scratch):
-    """Queries are normed, rotated and scaled; keys and values go to their blocks.
-
-    Keys and values are shared out by runs of tokens that lie in one sub-block: two threads never
-    write to the same.
-    """
+def _make_queries(model, layer, thread, num_threads, alone, queries, row, scratch):
+    """Queries are normed, rotated and scaled."""
     head_bytes = layer.head_dim * 4
     # 2**x is cheaper than e**x: the logarithm of e goes into the scale.
     scale = np.float32(layer.score_scale * 1.4426950408889634)
     query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
-    num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
+    num_heads = layer.num_heads
     first, end = (0, 1) if alone else share_panels(model.num_tokens, thread, num_threads)
     for token in range(first, end):
         heads = _projected(model, layer, token, 0, num_heads, layer.all_queries_norm, row)
@@ -103,25 +101,38 @@ def _store_heads(model, layer, group, thread, num_threads, alone, queries, row, 
             out = queries + (token * num_heads + head) * query_bytes
             prepare_head(model, layer, token, heads + head * head_bytes, layer.query_norm, scratch)
             store_query(layer, scratch, scale, out)
-    positions = int32s(model.positions, model.num_tokens)
-    sequences = int32s(model.sequences, model.num_tokens)
+
+
+@inner
+def _store_shared(model, layer, group, thread, num_threads, row, scratch):
+    """Keys and values go to their blocks.
+
+    They are shared out by runs of tokens that lie in one sub-block: two threads never write to the
+    same.
+    """
     runs = int64s(model.runs, model.num_runs + 1)
     first, end = share(model.num_runs, thread, num_threads)
-    value_row = row + num_kv_heads * head_bytes
     for token in range(runs[first], runs[end]):
-        keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
-        values = _projected(
-            model, layer, token, num_heads + num_kv_heads, num_kv_heads, 0, value_row
-        )
-        table = int32s(
-            group.tables + sequences[token] * group.table_columns * 4, group.table_columns
-        )
-        block_size = layer.sub_blocks * 16
-        block = np.int64(table[positions[token] // block_size])
-        for kv_head in range(num_kv_heads):
-            key, value = keys + kv_head * head_bytes, values + kv_head * head_bytes
-            prepare_head(model, layer, token, key, layer.key_norm, scratch)
-            store_key_value(layer, block, positions[token] % block_size, kv_head, scratch, value)
+        _store_heads(model, layer, group, token, 0, layer.num_kv_heads, row, scratch)
+
+
+@inner
+def _store_heads(model, layer, group, token, first_head, end_head, row, scratch):
+    """One token's keys and values of some KV heads go to its block."""
+    num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
+    head_bytes = layer.head_dim * 4
+    position = np.int64(int32s(model.positions, model.num_tokens)[token])
+    sequence = np.int64(int32s(model.sequences, model.num_tokens)[token])
+    value_row = row + num_kv_heads * head_bytes
+    keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
+    values = _projected(model, layer, token, num_heads + num_kv_heads, num_kv_heads, 0, value_row)
+    table = int32s(group.tables + sequence * group.table_columns * 4, group.table_columns)
+    block_size = layer.sub_blocks * 16
+    block, slot = np.int64(table[position // block_size]), position % block_size
+    for kv_head in range(first_head, end_head):
+        key, value = keys + kv_head * head_bytes, values + kv_head * head_bytes
+        prepare_head(model, layer, token, key, layer.key_norm, scratch)
+        store_key_value(layer, block, slot, kv_head, scratch, value)
 
 
 @inner
@@ -172,16 +183,22 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
 
 
 @inner
-def _attend_items(model, layers, groups, index, is_last, queries, scratch, thread, num_threads):
+def _attend_items(
+    model, layers, groups, index, is_last, stores, queries, row, scratch, thread, num_threads
+):
     """Take attention items of layer ``index`` until none is left.
 
-    In the last layer those that no logits depend on are left out.
+    In the last layer those that no logits depend on are left out. Where the step's only token is
+    yet to be stored, that is done by whoever looks at it: nobody else reads it.
     """
     layer = layers[index]
     group = groups[layer.group]
-    counters = model.counters + (model.num_counters - model.num_layers + index) * COUNTER_BYTES
+    counters = (
+        model.counters + (model.num_counters - model.num_layers + index) * model.counter_bytes
+    )
     num_parts = num_parts_of(model.num_tokens, num_threads)
     own_part = num_parts - 1 - thread * num_parts // num_threads  # the last tokens' come first
+    last_piece = np.int64(int32s(model.positions, 1)[0]) // PIECE_SLOTS  # of a step of one token
     for turn in range(num_parts):
         part = (own_part + turn) % num_parts
         start, end = share(group.num_items, part, num_parts)
@@ -189,6 +206,8 @@ def _attend_items(model, layers, groups, index, is_last, queries, scratch, threa
         while task < (end - start) * layer.num_kv_heads:
             number, kv_head = start + task % (end - start), task // (end - start)
             item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
+            if stores and item[ITEM_PIECE_END] > last_piece:
+                _store_heads(model, layer, group, 0, kv_head, kv_head + 1, row, scratch)
             if item[ITEM_WANTED] or not is_last:
                 attend(model, layer, group, queries, item, kv_head, scratch)
             task = atomic_add(counters + part * 8, 1)
@@ -295,9 +314,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 groups,
                 phase,
                 jobs,
-                integers,
-                scales,
-                dense,
+                (integers, scales, dense),
                 num_inputs,
                 fetches,
                 thread,
@@ -337,16 +354,26 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         if kind == QUERY_KEY_VALUE and number <= before_few:
             layer = layers[index]
             group = groups[layer.group]
-            _store_heads(
-                model, layer, group, thread, num_threads, alone, queries, own_rows, scratch
-            )
-            if number == before_few and model.num_wanted == 0:
-                return
-            arrivals += num_threads
-            wait_for_all(model.meeting, arrivals)
-            is_last = number == before_few
+            _make_queries(model, layer, thread, num_threads, alone, queries, own_rows, scratch)
+            stores_later = alone and model.num_wanted > 0
+            if not stores_later:
+                _store_shared(model, layer, group, thread, num_threads, own_rows, scratch)
+                if number == before_few and model.num_wanted == 0:
+                    return
+                arrivals += num_threads
+                wait_for_all(model.meeting, arrivals)
             _attend_items(
-                model, layers, groups, index, is_last, queries, scratch, thread, num_threads
+                model,
+                layers,
+                groups,
+                index,
+                number == before_few,
+                stores_later,
+                queries,
+                own_rows,
+                scratch,
+                thread,
+                num_threads,
             )
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)

@@ -53,6 +53,18 @@ def atomic_load(typing_context: Any, address: Any) -> Any:
 
 
 @intrinsic
+def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write the int64 at ``address``; whoever reads it sees what was written before it, too."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        builder.store_atomic(arguments[1], pointer, "release", 8)
+        return arguments[1]
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
 def _pause(typing_context: Any) -> Any:
     """Tell the core that this is a spin loop."""
 

@@ -26,7 +26,7 @@ from kvikk.backends.cpu.layout import (
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.mixture_tables import MixtureTables
 from kvikk.backends.cpu.panels import MAX_UNUSED_LANES, PANEL_TOKENS
-from kvikk.backends.cpu.products import COUNTER_BYTES
+from kvikk.backends.cpu.products import COUNTER_BYTES, most_parts
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     EMBEDDING_BF16,
@@ -156,7 +156,8 @@ class Workspace:
             self._place(f"stretches {index}", MAX_STRETCHES * 8)
         self._mixtures = MixtureTables(decoder, self._weights, plan, self._place)
         self._num_counters = self._num_jobs + self._mixtures.num_counters + len(decoder.layers)
-        self._place("counters", self._num_counters * COUNTER_BYTES)
+        self._counter_bytes = COUNTER_BYTES * int(most_parts.py_func(self._num_threads))
+        self._place("counters", self._num_counters * self._counter_bytes)
         self._place("meeting", MEETING_BYTES)
         for index, rotation in enumerate(self._rotations):
             self._place(f"frequencies {index}", 4 * len(rotation.inverse_frequencies))
@@ -188,7 +189,7 @@ class Workspace:
         """Take the memory and fill the tables."""
         self.region.allocate()
         jobs, phases = self._jobs(kernels)
-        counters = self._address("counters") + self._num_jobs * COUNTER_BYTES
+        counters = self._address("counters") + self._num_jobs * self._counter_bytes
         self._mixtures.connect(self._address, counters, kernels, self._num_threads)
         return Tables(
             self._model(kernels),
@@ -232,7 +233,7 @@ class Workspace:
             elif name in self._private:
                 row[name] = self._private[name]
         row["private_bytes"], row["row_bytes"] = self._private_bytes, 4 * widths.row
-        row["num_counters"] = self._num_counters
+        row["num_counters"], row["counter_bytes"] = self._num_counters, self._counter_bytes
         row["num_layers"] = len(decoder.layers)
         row["num_groups"] = len(self._plan.groups)
         row["num_rotations"] = len(self._rotations)
