@@ -191,7 +191,7 @@ def test_drift_repairs_itself() -> None:
     def wrong(rounds: int) -> float:
         errors = 0
         for turn in range(rounds):
-            prompt = [b"%d" % (turn % 40), b"%d.1" % (turn % 40), b"%d.2" % (turn % 40)]
+            prompt = [b"%02d.%d" % (turn % 40, place) for place in range(3)]
             if turn % 3 == 0:
                 prompt = [b"once %d" % turn]
             (predicted,), (reported,) = (one.hit_blocks(prompt, 1) for one in (believed, truth))

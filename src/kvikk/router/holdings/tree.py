@@ -27,23 +27,36 @@ _NONE_BEHIND: dict[int, int] = {}
 
 
 class Run:
-    """Blocks that follow each other. ``held`` has the bits of the caches that hold all of them."""
+    """Blocks that follow each other. ``held`` has the bits of the caches that hold all of them.
 
-    __slots__ = ("behind", "children", "held", "keys", "parent")
+    ``keys`` has those of all ``length`` blocks in one piece: hundreds of objects for every prompt
+    would be hundreds of places in memory.
+    """
 
-    def __init__(self, keys: tuple[bytes, ...], parent: "Run | None", held: int) -> None:
+    __slots__ = ("behind", "children", "held", "keys", "length", "parent")
+
+    def __init__(self, keys: bytes, length: int, parent: "Run | None", held: int) -> None:
         self.keys = keys
+        self.length = length
         self.parent = parent
         self.held = held
         self.children: dict[bytes, Run] = _NO_CHILDREN  # by the first key of each
         self.behind: dict[int, int] = _NONE_BEHIND  # by a cache's bit, how many of these it holds
 
+    @property
+    def first(self) -> bytes:
+        """The first key."""
+        return self.keys[: len(self.keys) // self.length]
+
 
 class PrefixTree:
-    """The runs that any cache holds. ``len`` is how many blocks there are."""
+    """The runs that any cache holds. ``len`` is how many blocks there are.
+
+    The keys of one prompt are of one length.
+    """
 
     def __init__(self) -> None:
-        self._root = Run((), None, -1)
+        self._root = Run(b"", 0, None, -1)
         self._num_blocks = 0
         self._walked: tuple[Sequence[bytes], list[Run]] = ((), [])
 
@@ -61,7 +74,7 @@ class PrefixTree:
             left &= run.held
             if not left:
                 return hits
-            blocks += len(run.keys)
+            blocks += run.length
         if blocks:
             for place in _places(left):
                 hits[place] = blocks
@@ -80,9 +93,9 @@ class PrefixTree:
             child = run.children.get(keys[found])
             if child is None:
                 break
-            end = found + len(child.keys)
-            if end > count or keys[end - 1] != child.keys[-1]:
-                length = _common(child.keys, keys, found)
+            end = found + child.length
+            if end > count or not child.keys.endswith(keys[end - 1]):
+                length = _common(child, keys, found)
                 child, end = self.part(child, length), found + length
             path.append(child)
             run, found = child, end
@@ -92,11 +105,11 @@ class PrefixTree:
     def grow(self, path: list[Run], keys: Sequence[bytes]) -> Run:
         """A new run behind ``path``, which nobody holds yet."""
         parent = path[-1] if path else self._root
-        run = Run(tuple(keys), parent, 0)
+        run = Run(b"".join(keys), len(keys), parent, 0)
         if parent.children is _NO_CHILDREN:
             parent.children = {}
-        parent.children[run.keys[0]] = run
-        self._num_blocks += len(run.keys)
+        parent.children[keys[0]] = run
+        self._num_blocks += run.length
         path.append(run)
         return run
 
@@ -104,10 +117,11 @@ class PrefixTree:
         """Make its first ``length`` blocks a run of their own; the rest stays what it is."""
         assert run.parent is not None
         self._forget_walk(run)
-        upper = Run(run.keys[:length], run.parent, run.held)
-        run.parent.children[upper.keys[0]] = upper
-        run.keys, run.parent = run.keys[length:], upper
-        upper.children = {run.keys[0]: run}
+        place = len(run.keys) // run.length * length
+        upper = Run(run.keys[:place], length, run.parent, run.held)
+        run.parent.children[upper.first] = upper
+        run.keys, run.length, run.parent = run.keys[place:], run.length - length, upper
+        upper.children = {run.first: run}
         upper.behind = {1 << place: 1 for place in _places(run.held)}
         return upper
 
@@ -115,8 +129,8 @@ class PrefixTree:
         """Nobody holds it any more, and nothing behind it."""
         assert run.parent is not None
         self._forget_walk(run)
-        del run.parent.children[run.keys[0]]
-        self._num_blocks -= len(run.keys)
+        del run.parent.children[run.first]
+        self._num_blocks -= run.length
 
     def _forget_walk(self, run: Run) -> None:
         if run in self._walked[1]:
@@ -144,7 +158,7 @@ class TreeCache:
         for run in path:
             if not run.held & self._bit:
                 break
-            found += len(run.keys)
+            found += run.length
         return found
 
     def use(self, keys: Sequence[bytes], turn: int = 0) -> int:
@@ -160,10 +174,10 @@ class TreeCache:
         found = blocks = 0
         for run in path:
             if run.held & bit:
-                found += len(run.keys)
+                found += run.length
             else:
                 self._hold(run)
-            blocks += len(run.keys)
+            blocks += run.length
         if blocks < len(keys):
             if path:
                 order.pop(path[-1], None)
@@ -190,7 +204,7 @@ class TreeCache:
                 continue
             while True:
                 used = turn
-                place -= len(run.keys)
+                place -= run.length
                 if place < 0:
                     return used
                 parent = run.parent
@@ -217,7 +231,7 @@ class TreeCache:
         if behind is _NONE_BEHIND:
             behind = run.parent.behind = {}
         behind[self._bit] = behind.get(self._bit, 0) + 1
-        self.num_blocks += len(run.keys)
+        self.num_blocks += run.length
 
     def _shrink(self) -> None:
         bit, order, tree = self._bit, self._order, self._tree
@@ -226,10 +240,10 @@ class TreeCache:
             if bit in run.behind:
                 del order[run]  # it has been used since by those behind it, and goes with them
                 continue
-            if len(run.keys) > excess:
-                tree.part(run, len(run.keys) - excess)
+            if run.length > excess:
+                tree.part(run, run.length - excess)
             del order[run]
-            self.num_blocks -= len(run.keys)
+            self.num_blocks -= run.length
             run.held ^= bit
             if not run.held:
                 tree.drop(run)
@@ -252,10 +266,15 @@ def _places(bits: int) -> Iterator[int]:
         bits ^= low
 
 
-def _common(run: Sequence[bytes], keys: Sequence[bytes], start: int) -> int:
+def _common(run: Run, keys: Sequence[bytes], start: int) -> int:
     """How many of a run's blocks a prompt has from ``start`` on.
 
     Chains that differ once differ ever after.
     """
-    places = range(min(len(run), len(keys) - start))
-    return bisect_left(places, True, key=lambda place: run[place] != keys[start + place])
+    size = len(run.keys) // run.length
+
+    def differs(place: int) -> bool:
+        return not run.keys.startswith(keys[start + place], place * size)
+
+    places = range(min(run.length, len(keys) - start))
+    return bisect_left(places, True, key=differs)
