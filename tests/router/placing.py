@@ -42,8 +42,12 @@ class Fleet:
 
     def send(self, body: dict, **more) -> tuple[RoutedRequest, Decision]:
         self.number += 1
-        request = self.placement.read(asked(body, self.number, **more))
-        return request, self.placement.decide(request, self.views, ())
+        question = asked(body, self.number, **more)
+        foreseen = self.placement.foresee(question, self.views, ())
+        request = self.placement.read(question)
+        decision = self.placement.decide(request, self.views, ())
+        assert foreseen is None or foreseen is decision.replica
+        return request, decision
 
     def ask(self, body: dict, cached: int | None = None, **more) -> Decision:
         """One request from start to end; it reuses what was predicted unless told otherwise."""

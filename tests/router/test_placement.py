@@ -10,10 +10,11 @@ from kvikk.router.placement.books import CAUSES, Answer, FleetBooks
 from kvikk.router.placement.capacity import _of_kvikk, _of_vllm
 from kvikk.router.placement.options import EventSource, PlacementOptions, parse_event_source
 from kvikk.router.placement.prompts import TextSide, server_salt
+from kvikk.router.policies import POLICIES
 from kvikk.router.proxy.placement import Outcome, Reported
 from kvikk.router.replay.reading import read_trace
 from kvikk.wire.kv_events import KvBatch, KvCleared, KvStored, published_salt
-from tests.router.placing import LONG, Fleet, chat
+from tests.router.placing import LONG, Fleet, asked, chat
 
 
 def test_a_conversation_goes_on_where_it_began() -> None:
@@ -161,6 +162,18 @@ def test_every_prompt_token_of_the_fleet_has_one_cause() -> None:
         if line.startswith("kvikk_router_prompt_tokens_total{")
     )
     assert told == books["prompt_tokens"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_sent_before_a_prompt_is_read_goes_where_it_would_have_gone(name: str) -> None:
+    fleet = Fleet(4, policy=name)
+    for number in range(40):
+        fleet.views[number % 3].eligible = number % 5 > 0
+        fleet.views[number % 4].waiting_tokens += 1000
+        fleet.send(chat(LONG, f"question {number % 7}"))  # which compares
+    question = asked(chat(LONG))
+    foreseen = fleet.placement.foresee(question, fleet.views, ())
+    assert (foreseen is None) is POLICIES[name].looks_at_prompt
 
 
 def answer(keys: list[int], hit: int = 0, **more) -> Answer:

@@ -6,14 +6,17 @@ import pytest
 
 from kvikk.router.placement.content import read_content
 from kvikk.router.placement.prompts import TextSide, read_prompt, told_root
+from kvikk.router.proxy.placement import Asked
 from kvikk.wire.segments_chat import chat_segments
 from tests.router.placing import LONG, Fleet, asked, chat
 
 
 def test_keys_come_from_parsed_content_and_not_from_the_body_as_text(text_side: TextSide) -> None:
     one, other = chat(LONG, 'he said "user": "somebody"'), chat(LONG, "another question")
-    spaced = asked(one)._replace(body=json.dumps(one, indent=8).encode())
-    assert read_prompt(asked(one), None) == read_prompt(spaced, None)
+    path, body = "/v1/chat/completions", json.dumps(one, indent=8).encode()
+    spaced = Asked("", path, "m", "tenant", b"", body, json.loads(body), {})
+    once, again = (read_prompt(one, None) for one in (asked(one), spaced))
+    assert (once.learned.keys, once.session) == (again.learned.keys, again.session)
     first, second = (read_prompt(asked(body), None) for body in (one, other))
     assert first.session_name == second.session_name == ""
     assert first.session != second.session
@@ -102,7 +105,7 @@ def test_a_message_has_the_same_keys_as_a_text_and_as_parts_and_beside_any_other
             [{"role": "user", "content": text}, *tail],
         )
     )
-    assert plain == listed
+    assert (plain.learned.keys, plain.session) == (listed.learned.keys, listed.session)
     assert list(longer.learned.keys[: len(plain.learned.keys)]) == list(plain.learned.keys)
     assert longer.prefix == plain.prefix != b""
 

@@ -102,7 +102,7 @@ class Exchange:
         attempt_id = self._ingress.ledger.mint()
         attempt = Attempt(
             attempt_id,
-            self._asked._replace(id=attempt_id),
+            self._asked.named(attempt_id),
             self._has_prompt,
             self._wanted,
             frozenset(self._tried),

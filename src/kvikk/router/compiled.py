@@ -18,7 +18,7 @@ from types import ModuleType
 ROOM = Path(__file__).parent
 RECORD = ROOM / "compiled.sha256"
 MODULES = (
-    *("deciding", "load", "rates"),
+    *("deciding", "load", "rates", "records"),
     *(f"holdings.{name}" for name in ("drift", "index", "learned", "tree")),
     *(f"placement.{name}" for name in ("aware", "books", "content", "perfect", "prompts")),
     "placement.replica",

@@ -2,11 +2,13 @@
 
 A replica's ``slot`` is a small number that is its own for as long as it is in the fleet: its bit in
 the index's masks, its place in ``hit_tokens``.
+
+Each request has one of each of them, so they are classes as plain as can be: a named tuple or a
+frozen dataclass takes twenty times as long to make where this is compiled.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
 Reason = Literal[
     "only",
@@ -29,7 +31,7 @@ ElsewhereBecause = Literal["load", "failover", "ignorance"]
 things; it could not be used; nobody knew."""
 
 
-class RoutedRequest(NamedTuple):
+class RoutedRequest:
     """One request as far as routing cares.
 
     ``turn`` counts the requests to this model before it: it settles ties, and chance is a function
@@ -42,20 +44,38 @@ class RoutedRequest(NamedTuple):
     of what the caller named to keep its requests together, empty if nothing was.
     """
 
-    id: str
-    model: str
-    tenant: str
-    turn: int
-    prompt_tokens: int
-    hit_tokens: Sequence[int]
-    prefix: bytes = b""
-    home: int | None = None
-    requests_per_s: float = 0.0
-    prompt: object = None
-    key: bytes = b""
+    __slots__ = (
+        *("hit_tokens", "home", "id", "key", "model", "prefix", "prompt", "prompt_tokens"),
+        *("requests_per_s", "tenant", "turn"),
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        model: str,
+        tenant: str,
+        turn: int,
+        prompt_tokens: int,
+        hit_tokens: Sequence[int],
+        prefix: bytes = b"",
+        home: int | None = None,
+        requests_per_s: float = 0.0,
+        prompt: object = None,
+        key: bytes = b"",
+    ) -> None:
+        self.id: Final = request_id
+        self.model: Final = model
+        self.tenant: Final = tenant
+        self.turn: Final = turn
+        self.prompt_tokens: Final = prompt_tokens
+        self.hit_tokens: Final = hit_tokens
+        self.prefix: Final = prefix
+        self.home: Final = home
+        self.requests_per_s: Final = requests_per_s
+        self.prompt: Final = prompt
+        self.key: Final = key
 
 
-@dataclass(slots=True, eq=False)
 class ReplicaView:
     """One replica as it is now: kept up to date by the proxy or the simulation, read by policies.
 
@@ -66,14 +86,30 @@ class ReplicaView:
     nobody said. ``eligible``: serves the model, healthy, not draining, below its limits.
     """
 
-    id: str
-    slot: int
-    eligible: bool = True
-    running_requests: int = 0
-    running_tokens: int = 0
-    waiting_tokens: float = 0.0
-    prefill_tokens_per_s: float = 4000.0
-    capacity_tokens: int | None = None
+    __slots__ = (
+        *("capacity_tokens", "eligible", "id", "prefill_tokens_per_s", "running_requests"),
+        *("running_tokens", "slot", "waiting_tokens"),
+    )
+
+    def __init__(
+        self,
+        replica_id: str,
+        slot: int,
+        eligible: bool = True,
+        running_requests: int = 0,
+        running_tokens: int = 0,
+        waiting_tokens: float = 0.0,
+        prefill_tokens_per_s: float = 4000.0,
+        capacity_tokens: int | None = None,
+    ) -> None:
+        self.id = replica_id
+        self.slot: Final = slot
+        self.eligible = eligible
+        self.running_requests = running_requests
+        self.running_tokens = running_tokens
+        self.waiting_tokens = waiting_tokens
+        self.prefill_tokens_per_s = prefill_tokens_per_s
+        self.capacity_tokens = capacity_tokens
 
     @property
     def wait_s(self) -> float:
@@ -81,11 +117,8 @@ class ReplicaView:
         return self.waiting_tokens / self.prefill_tokens_per_s
 
 
-class Choice(NamedTuple):
-    """What a policy answers."""
-
-    replica: ReplicaView
-    reason: Reason
+Choice = tuple[ReplicaView, Reason]
+"""What a policy answers: where, and why."""
 
 
 class Policy(Protocol):
@@ -101,24 +134,44 @@ class Policy(Protocol):
         """Whether it goes by what replicas hold."""
         ...
 
+    @property
+    def looks_at_prompt(self) -> bool:
+        """Whether it goes by anything of a request but its turn."""
+        ...
+
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """One of ``replicas``: at least two, all of them eligible."""
         ...
 
 
-class Decision(NamedTuple):
+class Decision:
     """A choice, and what it cost: the best that any replica of the fleet would have reused.
 
     ``elsewhere_tokens`` are prompt tokens that ``elsewhere`` holds and the chosen one does not.
     """
 
-    replica: ReplicaView
-    policy: str
-    reason: Reason
-    hit_tokens: int
-    elsewhere_tokens: int = 0
-    elsewhere: str = ""
-    elsewhere_because: ElsewhereBecause | Literal[""] = ""
+    __slots__ = (
+        *("elsewhere", "elsewhere_because", "elsewhere_tokens", "hit_tokens", "policy"),
+        *("reason", "replica"),
+    )
+
+    def __init__(
+        self,
+        replica: ReplicaView,
+        policy: str,
+        reason: Reason,
+        hit_tokens: int,
+        elsewhere_tokens: int = 0,
+        elsewhere: str = "",
+        elsewhere_because: ElsewhereBecause | Literal[""] = "",
+    ) -> None:
+        self.replica: Final = replica
+        self.policy: Final = policy
+        self.reason: Final = reason
+        self.hit_tokens: Final = hit_tokens
+        self.elsewhere_tokens: Final = elsewhere_tokens
+        self.elsewhere: Final = elsewhere
+        self.elsewhere_because: Final = elsewhere_because
 
     @property
     def header(self) -> str:

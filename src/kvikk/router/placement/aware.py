@@ -24,6 +24,7 @@ from kvikk.router.placement.prompts import (
     CHUNK_TOKENS,
     DEFAULT_BLOCK_TOKENS,
     Prompt,
+    may_have_key,
     read_prompt,
 )
 from kvikk.router.placement.replica import Holder
@@ -109,6 +110,23 @@ class AwarePlacement:
         """See ``Placement.forgotten``."""
         if slot in self.holders:
             self.holders[slot].clear()
+
+    def foresee(
+        self, asked: Asked, replicas: Sequence[ReplicaView], tried: Collection[int]
+    ) -> ReplicaView | None:
+        """See ``Placement.foresee``.
+
+        A policy that looks at no prompt need not wait until this one is read: it is read while the
+        replica has the request already.
+        """
+        if self.policy.looks_at_prompt or may_have_key(asked):
+            return None
+        eligible = [one for one in replicas if one.eligible and one.slot not in tried]
+        if len(eligible) < 2:
+            return eligible[0] if eligible else None
+        turn = self._model(asked.model).turn + 1
+        request = RoutedRequest(asked.id, asked.model, asked.tenant, turn, 0, ())
+        return self.policy.choose(request, eligible)[0]
 
     def read(self, asked: Asked) -> RoutedRequest:
         """See ``Placement.read``."""
@@ -244,7 +262,7 @@ class AwarePlacement:
                 self._compare(holder, prompt, prompt_tokens, predicted, hit)
         block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
         others = self._told_elsewhere(prompt, prompt_tokens, holder) if prompt.told else 0
-        self.books.note(
+        self.books.take(
             Answer(
                 decision.replica.id,
                 prompt.learned.keys,

@@ -14,7 +14,7 @@ replicas' memory, and caches like the replicas' with perfect placement.
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Literal, NamedTuple
+from typing import Final, Literal
 
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 from kvikk.router.placement.perfect import Placed
@@ -34,33 +34,59 @@ ORACLES = ("infinite", "one_cache", "perfect_placement")
 
 # What an infinite cache may take up here: some 50 MB.
 _MOST_BLOCKS = 1 << 18
+# Answers that may wait for the books, and keys of theirs: those of one prompt of 32 MiB.
+_MOST_DUE, _MOST_DUE_KEYS = 64, 1 << 17
 
 
-class Answer(NamedTuple):
+class Answer:
     """What came of one request, in tokens; ``keys`` stand for ``block_tokens`` each.
 
     ``elsewhere`` is what was known of at the decision, ``unknown_elsewhere`` what turned out since.
     """
 
-    replica: str
-    keys: Sequence[bytes]
-    block_tokens: float
-    session: bytes
-    prompt_tokens: int
-    hit_tokens: int
-    elsewhere: int = 0
-    elsewhere_because: str = ""
-    unknown_elsewhere: int = 0
+    __slots__ = (
+        *("block_tokens", "elsewhere", "elsewhere_because", "hit_tokens", "keys"),
+        *("prompt_tokens", "replica", "session", "unknown_elsewhere"),
+    )
+
+    def __init__(
+        self,
+        replica: str,
+        keys: Sequence[bytes],
+        block_tokens: float,
+        session: bytes,
+        prompt_tokens: int,
+        hit_tokens: int,
+        elsewhere: int = 0,
+        elsewhere_because: str = "",
+        unknown_elsewhere: int = 0,
+    ) -> None:
+        self.replica: Final = replica
+        self.keys: Final = keys
+        self.block_tokens: Final = block_tokens
+        self.session: Final = session
+        self.prompt_tokens: Final = prompt_tokens
+        self.hit_tokens: Final = hit_tokens
+        self.elsewhere: Final = elsewhere
+        self.elsewhere_because: Final = elsewhere_because
+        self.unknown_elsewhere: Final = unknown_elsewhere
 
 
 class FleetBooks:
-    """Totals since the start, by replica and cause, and the oracles'."""
+    """Totals since the start, by replica and cause, and the oracles'.
+
+    Answers are entered in their order, many at a time: one after the other, each is a third of the
+    work that it is between two requests, when the processor's caches hold other things. Whoever
+    looks at a figure has them entered first.
+    """
 
     def __init__(self) -> None:
-        self.tokens: dict[str, dict[Cause, int]] = {}
-        self.answers: dict[str, int] = {}
-        self.oracle_tokens = dict.fromkeys(ORACLES, 0)
-        self.prompt_tokens = 0
+        self._tokens: dict[str, dict[Cause, int]] = {}
+        self._answers: dict[str, int] = {}
+        self._oracle_tokens = dict.fromkeys(ORACLES, 0)
+        self._prompt_tokens = 0
+        self._due: list[Answer] = []
+        self._due_keys = 0
         tree, places = PrefixTree(), count()
         self._infinite = TreeCache(tree, next(places), _MOST_BLOCKS)
         self._one = TreeCache(tree, next(places), _MOST_BLOCKS)
@@ -68,28 +94,64 @@ class FleetBooks:
 
     def fleet(self, capacity_blocks: dict[str, int]) -> None:
         """These replicas there are, with so much memory each."""
+        self.settle()
         bounded = {name: min(blocks, _MOST_BLOCKS) for name, blocks in capacity_blocks.items()}
         self._one.resize(max(1, min(sum(bounded.values()), _MOST_BLOCKS)))
         for placed in self._placed:
             placed.fleet(bounded)
 
+    def take(self, answer: Answer) -> None:
+        """Account for one answer, soon."""
+        self._due.append(answer)
+        self._due_keys += len(answer.keys)
+        if len(self._due) >= _MOST_DUE or self._due_keys >= _MOST_DUE_KEYS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Account for all answers so far."""
+        due, self._due, self._due_keys = self._due, [], 0
+        for answer in due:
+            self._enter(answer)
+
     def note(self, answer: Answer) -> dict[Cause, int]:
         """Account for one answer; returns its tokens by cause, which add up to its prompt."""
-        keys, oracles = answer.keys, self.oracle_tokens
+        self.settle()
+        return self._enter(answer)
+
+    def _enter(self, answer: Answer) -> dict[Cause, int]:
+        keys, oracles = answer.keys, self._oracle_tokens
         seen = _hit(answer, self._infinite.use(keys))
         oracles["infinite"] += seen
         oracles["one_cache"] += _hit(answer, self._one.use(keys))
         for placed in self._placed:
             placed.tokens += _hit(answer, placed.use(answer.session, keys))
         causes = _causes(answer, seen)
-        totals = self.tokens.get(answer.replica)
+        totals = self._tokens.get(answer.replica)
         if totals is None:
-            totals = self.tokens[answer.replica] = dict.fromkeys(CAUSES, 0)
+            totals = self._tokens[answer.replica] = dict.fromkeys(CAUSES, 0)
         for cause, tokens in causes.items():
             totals[cause] += tokens
-        self.answers[answer.replica] = self.answers.get(answer.replica, 0) + 1
-        self.prompt_tokens += answer.prompt_tokens
+        self._answers[answer.replica] = self._answers.get(answer.replica, 0) + 1
+        self._prompt_tokens += answer.prompt_tokens
         return causes
+
+    @property
+    def tokens(self) -> dict[str, dict[Cause, int]]:
+        """Prompt tokens by replica and cause."""
+        self.settle()
+        return self._tokens
+
+    @property
+    def answers(self) -> dict[str, int]:
+        """Answers by replica."""
+        self.settle()
+        return self._answers
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All prompt tokens."""
+        self.settle()
+        return self._prompt_tokens
 
     def total(self) -> dict[Cause, int]:
         """Tokens by cause, of all replicas."""
@@ -97,10 +159,11 @@ class FleetBooks:
 
     def rates(self) -> dict[str, float]:
         """``achieved`` and the oracles' hit rates, by tokens."""
-        self.oracle_tokens["perfect_placement"] = max(one.tokens for one in self._placed)
+        self.settle()
+        self._oracle_tokens["perfect_placement"] = max(one.tokens for one in self._placed)
         prompt_tokens = max(1, self.prompt_tokens)
         achieved = {"achieved": self.total()["hit"] / prompt_tokens}
-        return achieved | {name: self.oracle_tokens[name] / prompt_tokens for name in ORACLES}
+        return achieved | {name: self._oracle_tokens[name] / prompt_tokens for name in ORACLES}
 
 
 def _hit(answer: Answer, blocks: int) -> int:

@@ -4,7 +4,7 @@ Every piece stands with its role and kind, so that no text can pass for another 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 from kvikk.wire.segments import Segment
 from kvikk.wire.segments_any import Api, segments
@@ -13,14 +13,17 @@ from kvikk.wire.segments_chat import chat_segments
 _RESULTS = ("tool", "function")  # roles whose messages are a piece as a whole
 
 
-class Content(NamedTuple):
+class Content:
     """The bytes; ``beginning_bytes`` of them lead up to the end of the user's first message.
 
     That stays the same as a conversation grows; 0 if there is none.
     """
 
-    data: bytes
-    beginning_bytes: int
+    __slots__ = ("beginning_bytes", "data")
+
+    def __init__(self, data: bytes, beginning_bytes: int) -> None:
+        self.data: Final = data
+        self.beginning_bytes: Final = beginning_bytes
 
 
 def read_content(api: Api | None, body: Mapping[str, Any]) -> Content:

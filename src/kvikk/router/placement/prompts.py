@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, cast
 
 import xxhash
 
@@ -39,17 +39,20 @@ _APIS: Mapping[str, Api] = {
 }
 
 
-class View(NamedTuple):
+class View:
     """A prompt's keys as some replicas' blocks are named.
 
     ``block_tokens`` is 0 for chunks of ``CHUNK_BYTES`` of content.
     """
 
-    block_tokens: int
-    keys: Sequence[bytes]
+    __slots__ = ("block_tokens", "keys")
+
+    def __init__(self, block_tokens: int, keys: Sequence[bytes]) -> None:
+        self.block_tokens: Final = block_tokens
+        self.keys: Final = keys
 
 
-class Prompt(NamedTuple):
+class Prompt:
     """A prompt: ``told`` as replicas name blocks that tell, ``learned`` as the router does itself.
 
     ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
@@ -58,13 +61,25 @@ class Prompt(NamedTuple):
     ``prefix`` stands for how it begins, the same for all turns of a conversation.
     """
 
-    learned: View
-    told: tuple[View, ...] = ()
-    size: int = 0
-    session: bytes = b""
-    session_name: str = ""
-    prefix: bytes = b""
-    key: bytes = b""
+    __slots__ = ("key", "learned", "prefix", "session", "session_name", "size", "told")
+
+    def __init__(
+        self,
+        learned: View,
+        told: tuple[View, ...] = (),
+        size: int = 0,
+        session: bytes = b"",
+        session_name: str = "",
+        prefix: bytes = b"",
+        key: bytes = b"",
+    ) -> None:
+        self.learned: Final = learned
+        self.told: Final = told
+        self.size: Final = size
+        self.session: Final = session
+        self.session_name: Final = session_name
+        self.prefix: Final = prefix
+        self.key: Final = key
 
 
 EMPTY = Prompt(View(0, ()))
@@ -173,6 +188,12 @@ def _session(scope: bytes, asked: Asked, body: Mapping[str, Any]) -> tuple[str, 
             named = sha256(b"session\0" + scope + word).digest()
             return given[:256], named, named if is_key else b""
     return "", b"", b""
+
+
+def may_have_key(asked: Asked) -> bool:
+    """Whether the caller may have named what keeps its requests together."""
+    body = asked.json
+    return b"x-session-id" in asked.headers or (body is not None and "prompt_cache_key" in body)
 
 
 def _metadata_user(body: Mapping[str, Any]) -> object:

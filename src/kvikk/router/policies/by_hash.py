@@ -29,16 +29,17 @@ class ConsistentHash:
     name: str = "consistent_hash"
     patience: float = 2.0
     looks_at_hits: bool = False
+    looks_at_prompt: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
         if not request.prefix:
-            return Choice(least(replicas, request.turn, waits), "load")
+            return least(replicas, request.turn, waits), "load"
         ranked = rendezvous(request.prefix, replicas)
         own_s = request.prompt_tokens / ranked[0].prefill_tokens_per_s
         most_s = min(one.wait_s for one in ranked) + self.patience * own_s
         taken = next(one for one in ranked if one.wait_s <= most_s)
-        return Choice(taken, "hash" if taken is ranked[0] else "load")
+        return taken, "hash" if taken is ranked[0] else "load"
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,14 @@ class Affinity:
 
     name: str = "affinity"
     looks_at_hits: bool = False
+    looks_at_prompt: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
         for replica in replicas:
             if replica.slot == request.home:
-                return Choice(replica, "affinity")
-        return Choice(least(replicas, request.turn, waits), "load")
+                return replica, "affinity"
+        return least(replicas, request.turn, waits), "load"
 
 
 def rendezvous(prefix: bytes, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:

@@ -54,7 +54,7 @@ def at_home(
         reason = "key_failover"
     elif taken is not home:
         reason = "prefix" if looks_at_hits and hits[taken.slot] > hits[home.slot] else "key_load"
-    return Choice(taken, reason)
+    return taken, reason
 
 
 def _not_crowded(replicas: list[ReplicaView]) -> list[ReplicaView]:

@@ -14,10 +14,11 @@ class LeastRequests:
 
     name: str = "least_requests"
     looks_at_hits: bool = False
+    looks_at_prompt: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
-        return Choice(least(replicas, request.turn, lambda one: one.running_requests), "load")
+        return least(replicas, request.turn, lambda one: one.running_requests), "load"
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,11 @@ class LeastTokens:
 
     name: str = "least_tokens"
     looks_at_hits: bool = False
+    looks_at_prompt: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
-        return Choice(least(replicas, request.turn, waits), "load")
+        return least(replicas, request.turn, waits), "load"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class PowerOfTwo:
     name: str = "power_of_two"
     seed: int = 0
     looks_at_hits: bool = False
+    looks_at_prompt: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -47,7 +50,7 @@ class PowerOfTwo:
         # Any of the others, each with the same chance.
         step = 1 + int(uniform(self.seed, 2 * request.turn + 1) * (count - 1))
         drawn = [replicas[first], replicas[(first + step) % count]]
-        return Choice(least(drawn, 0, waits), "load")
+        return least(drawn, 0, waits), "load"
 
 
 def waits(replica: ReplicaView) -> tuple[float, int]:

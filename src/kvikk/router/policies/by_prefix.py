@@ -19,6 +19,7 @@ class LongestPrefix:
     name: str = "longest_prefix"
     slack: float = 1.0
     looks_at_hits: bool = True
+    looks_at_prompt: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -28,6 +29,6 @@ class LongestPrefix:
         hits = request.hit_tokens
         longest = max(hits[one.slot] for one in near)
         if longest == 0:
-            return Choice(least(near, request.turn, waits), "load")
+            return least(near, request.turn, waits), "load"
         holders = [one for one in near if hits[one.slot] == longest]
-        return Choice(least(holders, request.turn, waits), "prefix")
+        return least(holders, request.turn, waits), "prefix"

@@ -13,10 +13,11 @@ class RoundRobin:
 
     name: str = "round_robin"
     looks_at_hits: bool = False
+    looks_at_prompt: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
-        return Choice(replicas[request.turn % len(replicas)], "turn")
+        return replicas[request.turn % len(replicas)], "turn"
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class RandomChoice:
     name: str = "random"
     seed: int = 0
     looks_at_hits: bool = False
+    looks_at_prompt: bool = False
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
         drawn = int(uniform(self.seed, request.turn) * len(replicas))
-        return Choice(replicas[drawn], "chance")
+        return replicas[drawn], "chance"

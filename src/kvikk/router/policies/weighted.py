@@ -24,6 +24,7 @@ class Weighted:
     name: str = "weighted"
     power: float = POWER
     looks_at_hits: bool = True
+    looks_at_prompt: bool = True
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> Choice:
         """See ``Policy.choose``."""
@@ -35,7 +36,7 @@ class Weighted:
             return (one.waiting_tokens + multiplier * missing) / one.prefill_tokens_per_s
 
         best = least(replicas, request.turn, cost)
-        return Choice(best, "prefix" if hits[best.slot] else "load")
+        return best, "prefix" if hits[best.slot] else "load"
 
 
 def prefill_weight(

@@ -1,16 +1,57 @@
 """One JSON line a request. No keys, no headers, no query, no text."""
 
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import orjson
 
 from kvikk.errors import RequestError
+from kvikk.router.proxy.placement import Reported
+from kvikk.router.proxy.request import RequestHead
 
-if TYPE_CHECKING:
-    from kvikk.router.proxy.exchange import Exchange
+
+class Ended:
+    """How a request ended. ``at_s`` is the time of day; all else is as in a line of the log."""
+
+    __slots__ = (
+        *("at_s", "attempts", "error", "first_byte_s", "head", "id", "model", "replica"),
+        *("reported", "request_bytes", "route", "sent_bytes", "status", "tenant", "whole_s"),
+    )
+
+    def __init__(
+        self,
+        at_s: float,
+        request_id: str,
+        tenant: str,
+        head: RequestHead,
+        model: str,
+        status: int,
+        error: str,
+        attempts: int,
+        replica: str,
+        route: str,
+        first_byte_s: float | None,
+        whole_s: float,
+        request_bytes: int,
+        sent_bytes: int,
+        reported: Reported | None,
+    ) -> None:
+        self.at_s = at_s
+        self.id = request_id
+        self.tenant = tenant
+        self.head = head
+        self.model = model
+        self.status = status
+        self.error = error
+        self.attempts = attempts
+        self.replica = replica
+        self.route = route
+        self.first_byte_s = first_byte_s
+        self.whole_s = whole_s
+        self.request_bytes = request_bytes
+        self.sent_bytes = sent_bytes
+        self.reported = reported
 
 
 class AccessLog:
@@ -33,26 +74,25 @@ class AccessLog:
         """Whether lines go anywhere."""
         return self._file is not None
 
-    def write(self, exchange: "Exchange", status: int, error: str, whole_s: float) -> None:
+    def write(self, ended: Ended) -> None:
         """Add a request's line."""
         assert self._file is not None
-        request, reported = exchange.request, exchange.reported
-        head, first_s = request.head, exchange.first_byte_s
+        head, first_s, reported = ended.head, ended.first_byte_s, ended.reported
         line = {
-            "at_s": int(time.time() * 1e3) / 1e3,
-            "id": request.id,
-            "tenant": exchange.tenant.name,
+            "at_s": int(ended.at_s * 1e3) / 1e3,
+            "id": ended.id,
+            "tenant": ended.tenant,
             "method": head.method.decode(),
             "path": head.path,
-            "model": exchange.model,
-            "status": status,
-            "error": error,
-            "attempts": exchange.attempts,
-            "route": exchange.route,
+            "model": ended.model,
+            "status": ended.status,
+            "error": ended.error,
+            "attempts": ended.attempts,
+            "route": ended.route,
             "first_byte_s": first_s and int(first_s * 1e6) / 1e6,
-            "whole_s": int(whole_s * 1e6) / 1e6,
-            "request_bytes": request.size_bytes,
-            "sent_bytes": exchange.sent_bytes,
+            "whole_s": int(ended.whole_s * 1e6) / 1e6,
+            "request_bytes": ended.request_bytes,
+            "sent_bytes": ended.sent_bytes,
             "usage": reported
             and {
                 "prompt_tokens": reported.prompt_tokens,

@@ -113,27 +113,36 @@ class Exchange:
 
     def dispatch(self) -> None:
         """Ask where it shall go, and send it there; or wait if nobody can take it."""
-        gateway = self._gateway
+        gateway, placement = self._gateway, self._gateway.placement
         self._waits_since_s = None
         asked = self._asked or ask(self.request, self.tenant, gateway.passes_keys)
-        self._routed = gateway.placement.read(asked)
+        views = gateway.fleet.serving(self.model)
+        foreseen = placement.foresee(asked, views, self._tried)
+        if foreseen is not None:
+            self._attempt(gateway.fleet[foreseen.slot])
+        self._routed = placement.read(asked)
         if len(self.request.body) > _KEPT_PARSED_BYTES:
             self._asked = None
         try:
-            decision = gateway.placement.decide(
-                self._routed, gateway.fleet.serving(self.model), self._tried
-            )
+            decision = placement.decide(self._routed, views, self._tried)
         except BusyError as error:
             self._wait(error)
             return
         replica = gateway.fleet[decision.replica.slot]
-        self.decision, self.replica, self.route = decision, replica, decision.header
+        self.decision, self.route = decision, decision.header
         self._load = ReplicaLoad(replica, self._routed.prompt_tokens, decision.hit_tokens)
+        if foreseen is None:
+            self._attempt(replica)
+        else:
+            assert replica is self.replica, "it was foreseen wrongly"
+
+    def _attempt(self, replica: Replica) -> None:
+        self.replica = replica
         self.attempts += 1
         self._attempt_s = self._moved_s = time.monotonic()
         connection = replica.pool.take()
         if connection is None:
-            gateway.spawn(self._connect(replica))
+            self._gateway.spawn(self._connect(replica))
         else:
             self._send(connection)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from kvikk.router.proxy.access_log import AccessLog
+from kvikk.router.proxy.access_log import AccessLog, Ended
 from kvikk.router.proxy.bodies import BodyBudget
 from kvikk.router.proxy.client import ClientConnection
 from kvikk.router.proxy.descriptors import connections_within_limits
@@ -22,6 +22,9 @@ from kvikk.router.proxy.queue import WaitingQueue
 from kvikk.router.proxy.request import ClientRequest
 
 _TICK_S = 0.1
+# Requests that may wait to be counted and logged, many at a time: what is done over and over again
+# is done from the processor's caches.
+_MOST_DUE = 64
 
 
 class Gateway:
@@ -51,6 +54,7 @@ class Gateway:
         self._clients: set[ClientConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: dict[str, Answers] = {}  # by replica, "none" where there was none
+        self._due: list[Ended] = []
         fleet.on_change = self.wake
         fleet.on_join = self.health.begin
 
@@ -130,13 +134,39 @@ class Gateway:
 
     def ended(self, exchange: Exchange, status: int, error: str, now_s: float) -> None:
         """An exchange is over, and its load given back."""
-        replica = exchange.replica
-        whole_s = now_s - exchange.request.arrived_s
-        answers = self._of("none" if replica is None else replica.view.id)
-        answers.count(status, exchange.first_byte_s, whole_s)
-        if self._log.is_open:
-            self._log.write(exchange, status, error, whole_s)
+        request, replica = exchange.request, exchange.replica
+        self._due.append(
+            Ended(
+                time.time(),
+                request.id,
+                exchange.tenant.name,
+                request.head,
+                exchange.model,
+                status,
+                error,
+                exchange.attempts,
+                "none" if replica is None else replica.view.id,
+                exchange.route,
+                exchange.first_byte_s,
+                now_s - request.arrived_s,
+                request.size_bytes,
+                exchange.sent_bytes,
+                exchange.reported,
+            )
+        )
+        if len(self._due) >= _MOST_DUE:
+            self._settle()
         self.wake()
+
+    def _settle(self) -> None:
+        """Count and log what has ended so far."""
+        due, self._due = self._due, []
+        for ended in due:
+            answers = self._of(ended.replica)
+            answers.count(ended.status, ended.first_byte_s, ended.whole_s)
+        if self._log.is_open:
+            for ended in due:
+                self._log.write(ended)
 
     def wake(self) -> None:
         """A replica may have become free: let those who wait have it."""
@@ -160,6 +190,7 @@ class Gateway:
                     self.fleet.update(replica)
             for client in tuple(self._clients):
                 client.check(now_s)
+            self._settle()
             self._log.flush()
 
     async def drain(self, patience_s: float) -> bool:
@@ -178,6 +209,7 @@ class Gateway:
     async def close(self) -> None:
         """Stop checks and close the log."""
         await self.health.close()
+        self._settle()
         self._log.close()
 
     @property
@@ -191,6 +223,7 @@ class Gateway:
 
     def exposition(self) -> str:
         """All figures, in Prometheus' text format."""
+        self._settle()
         return "\n".join((*self._lines(), self.placement.metrics().rstrip("\n"), "")).lstrip()
 
     def _lines(self) -> Iterator[str]:

@@ -4,26 +4,52 @@ Everything is called from the event loop, one call at a time, and must come back
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kvikk.router.records import Decision, ReplicaView, RoutedRequest
 
 
-class Asked(NamedTuple):
+class Asked:
     """A request as it came: ``json`` is its parsed body, None where that is no JSON object.
 
     ``headers`` have names in lower case. ``salt`` tells tenants apart who may share nothing; it is
     what a kvikk server takes for the same key.
     """
 
-    id: str
-    path: str
-    model: str
-    tenant: str
-    salt: bytes
-    body: bytes
-    json: dict[str, Any] | None
-    headers: Mapping[bytes, bytes]
+    __slots__ = ("body", "headers", "id", "json", "model", "path", "salt", "tenant")
+
+    def __init__(
+        self,
+        request_id: str,
+        path: str,
+        model: str,
+        tenant: str,
+        salt: bytes,
+        body: bytes,
+        json: dict[str, Any] | None,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        self.id: Final = request_id
+        self.path: Final = path
+        self.model: Final = model
+        self.tenant: Final = tenant
+        self.salt: Final = salt
+        self.body: Final = body
+        self.json: Final = json
+        self.headers: Final = headers
+
+    def named(self, request_id: str) -> "Asked":
+        """The same under another id."""
+        return Asked(
+            request_id,
+            self.path,
+            self.model,
+            self.tenant,
+            self.salt,
+            self.body,
+            self.json,
+            self.headers,
+        )
 
 
 class Reported(NamedTuple):
@@ -34,18 +60,28 @@ class Reported(NamedTuple):
     completion_tokens: int
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """How an attempt at a replica ended.
 
     ``status`` is the replica's, 0 if it gave none; ``error`` a word or two where it failed ("" if
     it did not; "client gone" is no failure of the replica's). Times are seconds since it was sent.
     """
 
-    status: int
-    error: str
-    first_byte_s: float | None
-    whole_s: float
-    reported: Reported | None
+    __slots__ = ("error", "first_byte_s", "reported", "status", "whole_s")
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        first_byte_s: float | None,
+        whole_s: float,
+        reported: Reported | None,
+    ) -> None:
+        self.status: Final = status
+        self.error: Final = error
+        self.first_byte_s: Final = first_byte_s
+        self.whole_s: Final = whole_s
+        self.reported: Final = reported
 
 
 class Placement(Protocol):
@@ -61,6 +97,12 @@ class Placement(Protocol):
 
     def forgotten(self, slot: int, because: str) -> None:
         """What the replica held is gone: it stopped, or it is another process than before."""
+        ...
+
+    def foresee(
+        self, asked: Asked, replicas: Sequence[ReplicaView], tried: Collection[int]
+    ) -> ReplicaView | None:
+        """Where ``read`` and ``decide``, called next, will send it; None if they must say first."""
         ...
 
     def read(self, asked: Asked) -> RoutedRequest:

@@ -69,7 +69,7 @@ def simulate(
         prefix = _prefix(traced)
         session = prefix or None if traced.session is None else traced.session
         request = RoutedRequest(
-            id="",
+            request_id="",
             model="",
             tenant="",
             turn=turn,
