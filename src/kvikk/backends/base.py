@@ -159,7 +159,8 @@ class Backend(Protocol):
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Write the batch's keys and values to their blocks; return logits ``[R, vocabulary]``.
 
-        The result is valid until the next call. Releases the interpreter lock while it computes.
+        The result is valid until the next call, and not to be written to. A batch may come again
+        with other numbers in its arrays. Releases the interpreter lock while it computes.
         """
         ...
 

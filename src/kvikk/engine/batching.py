@@ -16,7 +16,7 @@ class BatchBuilder:
 
     Every running sequence owns a row of each group's table and rewrites it only when its blocks
     have changed, once in a block's worth of tokens, so that a decoding sequence costs a step a few
-    stores.
+    stores. While the same sequences decode, the batch stays the same one, with other numbers.
     """
 
     def __init__(self, plan: Plan, cache: CacheManager) -> None:
@@ -33,9 +33,34 @@ class BatchBuilder:
         # Positions of a sequence and rows of a batch are both cut from it.
         longest = max(plan.max_context_tokens, plan.max_batch_tokens) + 1
         self._counting = np.arange(longest, dtype=np.int32)
+        # The latest batch, and whose it is if each of them decodes one token.
+        self._batch: Batch | None = None
+        self._decoding: list[Sequence] = []
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
         """The next ``count`` tokens of each sequence; logits where each wants them."""
+        if self._batch is None or copies or not self._goes_on(self._batch, chunks):
+            self._batch = self._build(chunks, copies)
+        return self._batch
+
+    def _goes_on(self, batch: Batch, chunks: Mapping[Sequence, int]) -> bool:
+        """Whether all that is new since ``batch`` is a token more of each; then it is in there."""
+        if self._decoding != list(chunks):
+            return False
+        end = batch.block_tables[0].shape[1] * self._block_size
+        for index, (sequence, count) in enumerate(chunks.items()):
+            position = sequence.num_computed
+            if count != 1 or position != len(sequence.token_ids) - 1 or position >= end:
+                return False
+            self._token_ids[index] = sequence.token_ids[position]
+            self._positions[index] = position
+            if sequence.table_changed:
+                self._rewrite(sequence)
+                for table, gathered in zip(self._rows, batch.block_tables, strict=True):
+                    gathered[index] = table[sequence.row, : gathered.shape[1]]
+        return True
+
+    def _build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
         stop = 0
         num_logits = 0
         longest = 0
@@ -74,6 +99,9 @@ class BatchBuilder:
             if sequence.adapter is not None:
                 self._adapters[index] = sequence.adapter.number
                 has_adapters = True
+        self._decoding = []
+        if num_logits == stop == len(rows) and not (copies or has_adapters or hidden_rows):
+            self._decoding = list(chunks)
         return Batch(
             token_ids=self._token_ids[:stop],
             positions=self._positions[:stop],

@@ -5,6 +5,8 @@ into compiled code that walks all layers with all threads (``step``).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import is_
 from threading import Lock
 
 import numpy as np
@@ -16,6 +18,7 @@ from kvikk.backends.cpu.adapter_tables import AdapterTables
 from kvikk.backends.cpu.batch import PROBLEMS, SOUND, prepare
 from kvikk.backends.cpu.blocks import BlockStore, block_bytes
 from kvikk.backends.cpu.features import process_path
+from kvikk.backends.cpu.greedy import UNUSABLE
 from kvikk.backends.cpu.jit import SOURCE_DIGEST, available_threads
 from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
 from kvikk.backends.cpu.layout import WeightLayout
@@ -79,7 +82,9 @@ class CpuBackend:
         weights.fill()
         self._decoder, self._weights = decoder, weights
         self._tables = self._workspace.connect(self._blocks, kernels)
-        self._logits = self._workspace.logits()
+        self._logits, self._choices = self._workspace.logits(), self._workspace.choices()
+        self._choices[:] = UNUSABLE
+        self._taken: _TakenBatch | None = None
         self._adapters: AdapterTables | None = None  # from the first one on
         self._hidden_states = np.zeros((0, decoder.hidden_size), np.float32)
 
@@ -102,53 +107,32 @@ class CpuBackend:
         self._adapters.unload(number)
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
-        """Run one step. Raises ValueError for a batch that no plan allows, before anything runs."""
+        """Run one step. Raises ValueError for a batch that no plan allows, before anything runs.
+
+        A batch that is the one before, with other numbers in its arrays, is looked over by
+        compiled code alone.
+        """
         tables = self._tables
-        token_ids, positions = _int32s(batch.token_ids), _int32s(batch.positions)
-        sequences, logits_rows = _int32s(batch.sequence_rows), _int32s(batch.logits_rows)
-        if not 0 < len(positions) <= self._plan.max_batch_tokens or not (
-            len(token_ids) == len(positions) == len(sequences)
-        ):
-            raise ValueError(
-                f"a batch of {len(token_ids)} tokens, {len(positions)} positions and "
-                f"{len(sequences)} sequence rows; the plan allows 1 to "
-                f"{self._plan.max_batch_tokens} of each"
-            )
-        block_tables = [_int32s(table) for table in batch.block_tables]
-        if [table.ndim for table in block_tables] != [2] * len(tables.groups):
-            raise ValueError(
-                f"block tables must be {len(tables.groups)} arrays [sequences, blocks]"
-            )
-        for copy in batch.copies:
-            if not 0 <= copy.group < len(self._blocks):
-                raise ValueError(f"group {copy.group} of a copy is not one of {len(self._blocks)}")
-            self._blocks[copy.group].check((copy.source, copy.target))
-        wanted_rows, hidden_rows = logits_rows, batch.hidden_rows
-        if hidden_rows is not None:
-            wanted_rows = _int32s(np.union1d(logits_rows, hidden_rows))
         with _ONE_STEP:
-            for group, table in zip(tables.groups, block_tables, strict=True):
-                group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
-            logits = self._logits
-            if len(logits_rows) > len(logits):  # beyond the plan: measurements ask for it
-                logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
-            tables.jobs[-1]["outputs"] = logits.ctypes.data
+            taken = self._taken
+            if taken is None or taken.batch is not batch:
+                taken = self._taken = self._take(batch)
             problem = prepare(
                 tables.model,
                 tables.groups,
-                token_ids,
-                positions,
-                sequences,
-                wanted_rows,
-                min(len(table) for table in block_tables),
+                taken.token_ids,
+                taken.positions,
+                taken.sequences,
+                taken.wanted_rows,
+                taken.num_sequences,
                 self._plan.block_size,
                 self._vocabulary_size,
                 self._plan.max_context_tokens,
             )
             if problem != SOUND:
                 raise ValueError(PROBLEMS[problem])
-            if hidden_rows is not None:
-                self._want_hidden(wanted_rows, logits_rows, hidden_rows)
+            if batch.hidden_rows is not None:
+                self._want_hidden(taken.wanted_rows, taken.logits_rows, batch.hidden_rows)
             if batch.adapters is not None:
                 if self._adapters is None:
                     raise ValueError("a batch has adapters, and none is loaded")
@@ -164,7 +148,52 @@ class CpuBackend:
                 tables.groups,
                 tables.rotations,
             )
-        return logits[: len(logits_rows), : self._vocabulary_size]
+        return taken.logits
+
+    def _take(self, batch: Batch) -> "_TakenBatch":
+        """Check what compiled code cannot, and point the tables to a batch's arrays."""
+        given = (batch.token_ids, batch.positions, batch.sequence_rows, batch.logits_rows)
+        token_ids, positions, sequences, logits_rows = (_int32s(array) for array in given)
+        if not 0 < len(positions) <= self._plan.max_batch_tokens or not (
+            len(token_ids) == len(positions) == len(sequences)
+        ):
+            raise ValueError(
+                f"a batch of {len(token_ids)} tokens, {len(positions)} positions and "
+                f"{len(sequences)} sequence rows; the plan allows 1 to "
+                f"{self._plan.max_batch_tokens} of each"
+            )
+        tables = self._tables
+        block_tables = tuple(_int32s(table) for table in batch.block_tables)
+        if [table.ndim for table in block_tables] != [2] * len(tables.groups):
+            raise ValueError(
+                f"block tables must be {len(tables.groups)} arrays [sequences, blocks]"
+            )
+        for copy in batch.copies:
+            if not 0 <= copy.group < len(self._blocks):
+                raise ValueError(f"group {copy.group} of a copy is not one of {len(self._blocks)}")
+            self._blocks[copy.group].check((copy.source, copy.target))
+        wanted_rows = logits_rows
+        if batch.hidden_rows is not None:
+            wanted_rows = _int32s(np.union1d(logits_rows, batch.hidden_rows))
+        for group, table in zip(tables.groups, block_tables, strict=True):
+            group["tables"], group["table_columns"] = table.ctypes.data, table.shape[1]
+        logits = self._logits
+        if len(logits_rows) > len(logits):  # beyond the plan: measurements ask for it
+            logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
+        tables.jobs[-1]["outputs"] = logits.ctypes.data
+        taken = (token_ids, positions, sequences, logits_rows, *block_tables)
+        are_own = all(map(is_, taken, (*given, *batch.block_tables)))
+        return _TakenBatch(
+            batch if are_own else None,
+            token_ids,
+            positions,
+            sequences,
+            logits_rows,
+            wanted_rows,
+            block_tables,
+            min(len(table) for table in block_tables),
+            logits[: len(logits_rows), : self._vocabulary_size],
+        )
 
     def hidden_states(self) -> NDArray[np.float32]:
         """The last hidden states that the latest batch wanted, normed."""
@@ -188,7 +217,13 @@ class CpuBackend:
         uniforms: NDArray[np.float64],
         edits: Sequence[LogitsEdit | None] | None = None,
     ) -> NDArray[np.int64]:
-        """Choose one token a row."""
+        """Choose one token a row. Of logits as ``forward`` gave them the likeliest are known."""
+        taken = self._taken
+        if taken is not None and logits is taken.logits and edits is None:
+            chosen = self._choices[: len(logits)]
+            are_known = len(chosen) == len(logits) and chosen.min(initial=0) > UNUSABLE
+            if are_known and not any(one.temperature for one in parameters):
+                return chosen.astype(np.int64)
         return sampling.sample(logits, parameters, uniforms, edits)
 
     def logprobs(
@@ -208,6 +243,24 @@ class CpuBackend:
     def write(self, group: int, blocks: Sequence[int], data: bytes) -> None:
         """The inverse of ``read``. Raises ValueError if the length does not fit."""
         self._blocks[group].write(blocks, data)
+
+
+@dataclass(frozen=True)
+class _TakenBatch:
+    """The latest batch as compiled code reads it, and a view of where its logits go.
+
+    ``batch`` is None where its arrays had to be copied: such a batch is taken anew.
+    """
+
+    batch: Batch | None
+    token_ids: Rows
+    positions: Rows
+    sequences: Rows
+    logits_rows: Rows
+    wanted_rows: Rows
+    block_tables: tuple[Rows, ...]
+    num_sequences: int
+    logits: NDArray[np.float32]
 
 
 def _int32s(values: NDArray[np.integer]) -> NDArray[np.int32]:

@@ -25,9 +25,11 @@ It may happen that both take the same chunk at the same moment. Then both write 
 import numpy as np
 
 from kvikk.backends.cpu.fetching import choose_fetches
+from kvikk.backends.cpu.greedy import note_candidates
 from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.panels import share_panels
 from kvikk.backends.cpu.threads import atomic_add, atomic_load, atomic_store, share
+from kvikk.backends.cpu.tiles import TILE_ROWS
 
 _multiply = pointer_call(10, num_facts=1)
 # A phase's counters lie in a cache line, one for each part; of few rows a part has its own line.
@@ -59,17 +61,20 @@ def num_parts_of(num_rows, num_threads):
 
 @inner
 def run_products(
-    model, layers, groups, phase, jobs, inputs, num_lanes, fetches, thread, num_threads
+    model, layers, groups, phase, jobs, inputs, num_lanes, candidates, fetches, thread, num_threads
 ):
     """Take chunks of the phase's matrices until none is left, of the own part first.
 
-    ``inputs`` are the addresses of integers, scales and dense rows.
+    ``inputs`` are the addresses of integers, scales and dense rows. Where there are ``candidates``
+    to be noted the results are logits: an address, and the vocabulary's size. See ``greedy``.
     """
     streams = num_lanes <= _STREAMED_LANES and num_threads <= _MAX_PARTS
     for index in range(phase.first_job, phase.end_job):
         counters = model.counters + index * model.counter_bytes
         if streams:
-            _stream(phase, jobs[index], inputs, num_lanes, counters, thread, num_threads)
+            _stream(
+                phase, jobs[index], inputs, num_lanes, candidates, counters, thread, num_threads
+            )
             continue
         _multiply_rows(
             layers,
@@ -78,6 +83,7 @@ def run_products(
             jobs[index],
             inputs,
             num_lanes,
+            candidates,
             counters,
             fetches,
             thread,
@@ -86,7 +92,7 @@ def run_products(
 
 
 @inner
-def _multiply_chunk(phase, job, inputs, start, end, first, last, fetches):
+def _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fetches):
     """Row tiles ``first … last - 1`` times lanes ``start … end - 1``."""
     integers, scales, dense = inputs
     lanes = dense if job.dense != 0 else integers
@@ -106,11 +112,28 @@ def _multiply_chunk(phase, job, inputs, start, end, first, last, fetches):
             fetches,
         ),
     )
+    noted, vocabulary = candidates
+    first_token, end_token = first * TILE_ROWS, min(last * TILE_ROWS, vocabulary)
+    if noted != 0 and first_token < end_token:
+        first_row, end_row = start // phase.parts, end // phase.parts
+        note_candidates(
+            noted, job.outputs, job.output_bytes, first_row, end_row, first_token, end_token
+        )
 
 
 @inner
 def _multiply_rows(
-    layers, groups, phase, job, inputs, num_lanes, counters, fetches, thread, num_threads
+    layers,
+    groups,
+    phase,
+    job,
+    inputs,
+    num_lanes,
+    candidates,
+    counters,
+    fetches,
+    thread,
+    num_threads,
 ):
     """One matrix times rows that are cut in parts, if there are so many."""
     num_parts = num_parts_of(num_lanes if phase.parts == 1 else 0, num_threads)
@@ -123,12 +146,12 @@ def _multiply_rows(
         while first < job.row_tiles:
             last = min(first + job.chunk, job.row_tiles)
             choose_fetches(layers, groups, job, first, last, part, num_parts, fetches)
-            _multiply_chunk(phase, job, inputs, start, end, first, last, fetches)
+            _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fetches)
             first = atomic_add(counter, 1) * job.chunk
 
 
 @inner
-def _stream(phase, job, inputs, num_lanes, counters, thread, num_threads):
+def _stream(phase, job, inputs, num_lanes, candidates, counters, thread, num_threads):
     """One matrix, cut in parts, times few rows."""
     for turn in range(num_threads):
         part = (thread + turn) % num_threads
@@ -147,5 +170,7 @@ def _stream(phase, job, inputs, num_lanes, counters, thread, num_threads):
                     break
             first = start + number * chunk
             last = min(first + chunk, end)
-            _multiply_chunk(phase, job, inputs, np.int64(0), num_lanes, first, last, np.int64(0))
+            _multiply_chunk(
+                phase, job, inputs, np.int64(0), num_lanes, first, last, candidates, np.int64(0)
+            )
             number += 1

@@ -94,6 +94,7 @@ MODEL = _record(
     " partials parts max_parts runs"
     " private private_bytes private_integers private_scales private_dense"
     " private_rows row_bytes private_panel private_queries private_attention private_fetches"
+    " private_candidates choices max_choices vocabulary_size"
     " meeting counters num_counters counter_bytes"
     " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
     " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line

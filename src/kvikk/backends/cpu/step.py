@@ -26,6 +26,7 @@ from kvikk.backends.cpu.attention_rows import (
     store_query,
 )
 from kvikk.backends.cpu.curves import cap_row
+from kvikk.backends.cpu.greedy import choose_greedily, forget_candidates
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
 from kvikk.backends.cpu.products import num_parts_of, run_products
@@ -268,6 +269,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         for token in range(first, end):
             turn_angles(model, rotations[index], token)
 
+    candidates = np.int64(0), model.vocabulary_size
     # The rows of a phase are all tokens, and after the last layer's attention the wanted ones.
     num_rows, before_few = num_tokens, PHASES_PER_LAYER * (model.num_layers - 1)
     for number in range(PHASES_PER_LAYER * model.num_layers + 1):
@@ -306,6 +308,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             num_rows = model.num_logits
             if num_rows == 0:
                 return
+            if model.logit_cap == 0 and num_rows <= model.max_choices:
+                noted = model.private + thread * model.private_bytes + model.private_candidates
+                forget_candidates(noted, num_rows)
+                candidates = noted, model.vocabulary_size
         num_inputs = num_rows * phase.parts
         if model.only_bare == 0 or kind != GATE_UP:
             run_products(
@@ -316,6 +322,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 jobs,
                 (integers, scales, dense),
                 num_inputs,
+                candidates,
                 fetches,
                 thread,
                 num_threads,
@@ -378,6 +385,9 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
 
+    if thread == 0 and candidates[0] != 0:
+        own_candidates, each = model.private + model.private_candidates, model.private_bytes
+        choose_greedily(own_candidates, each, num_threads, num_rows, model.choices)
     if model.logit_cap != 0:
         _cap_logits(model, jobs[phase.first_job], thread, num_threads)
 

@@ -163,6 +163,7 @@ class Workspace:
             self._place(f"frequencies {index}", 4 * len(rotation.inverse_frequencies))
         logits = padded(decoder.head.rows, TILE_ROWS)
         self._place("logits", plan.max_batch_sequences * logits * 4)
+        self._place("choices", plan.max_batch_sequences * 4)
 
         # Each thread's own, for steps of one token and for rows and tiles under way.
         private = Region()
@@ -175,6 +176,7 @@ class Workspace:
             "private_panel": private.place(PANEL_TOKENS * 8),
             "private_queries": private.place(4 * widths.queries),
             "private_fetches": private.place(FETCHES_BYTES),
+            "private_candidates": private.place(plan.max_batch_sequences * 8),
             "private_attention": private.place(
                 max(
                     8 * max(a.num_heads for a in attentions),
@@ -210,6 +212,11 @@ class Workspace:
             .reshape(-1, width)
         )
 
+    def choices(self) -> NDArray[np.int32]:
+        """Where a step leaves the likeliest token of each row of logits."""
+        num_bytes = self._plan.max_batch_sequences * 4
+        return self.region.bytes_at(self._offsets["choices"], num_bytes).view(np.int32)
+
     def _reads_dense_inputs(self) -> bool:
         return any(
             isinstance(product.product.tile, DenseTile) for product in self._weights.all_products()
@@ -241,6 +248,8 @@ class Workspace:
         row["projection_width"] = widths.projections
         row["feed_forward_bytes"] = 4 * widths.feed_forward
         row["max_parts"] = self._max_parts
+        row["max_choices"] = self._plan.max_batch_sequences
+        row["vocabulary_size"] = decoder.vocabulary_size
         row["quantize"], row["quantize_panel"] = kernels.quantize, kernels.quantize_panel
         row["sum_of_squares"] = kernels.sum_of_squares
         row["final_norm"] = self._weights.norm_address(decoder.final_norm)
