@@ -27,7 +27,12 @@ _SOURCES = _ROOT / "src"
 _LIBRARY = "kvikk_router"
 # The types were checked before; here they only have to be known, and what kvikk imports need not be
 # installed where it is built.
-_MYPY = ("--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
+_MYPY = (
+    "--config-file=",
+    "--no-site-packages",
+    "--ignore-missing-imports",
+    "--follow-imports=silent",
+)
 
 
 class RouterBuildHook(_Hook):

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 # It has too much to do, or would send the request round in a circle: nothing has been computed.
 _ASK_ANOTHER = frozenset((429, 503, 508))
-# A parsed body takes up to 20 times its bytes. A larger one is parsed again if it is sent again.
-_KEPT_PARSED_BYTES = 64 << 10
+# A parsed body takes up to 20 times its bytes. A larger one is parsed again if it is sent again;
+# its memory serves the next one, while the processor's caches have it.
+_KEPT_PARSED_BYTES = 4 << 10
 
 
 class Exchange:

@@ -81,7 +81,7 @@ class Gateway:
         """Give a request an id, unless its client has."""
         if not request.id:
             self._named += 1
-            request.id = f"{self._id_prefix}{self._named:08x}"
+            request.id = self._id_prefix + format(self._named, "08x")
 
     def admits(self, request: ClientRequest) -> bool:
         """Take in a request with a known head, named and timed; False if it is to be refused."""
