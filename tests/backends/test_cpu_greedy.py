@@ -74,7 +74,8 @@ def test_what_a_step_found_is_what_its_logits_say(num_tokens: int) -> None:
     driver = Driver(backend, random_decoder(Shape()), 128, kv_dtype="bf16")
     driver.all_logits(range(num_tokens))
     logits = backend.latest
+    expected = np.argmax(logits, axis=1).tolist()
+    assert backend.likeliest(logits) == expected
+    assert backend.likeliest(logits.copy()) is None
     greedy = [SamplingParameters()] * num_tokens
-    chosen = backend.sample(logits, greedy, np.zeros(num_tokens))
-    assert chosen.tolist() == np.argmax(logits, axis=1).tolist()
-    assert chosen.tolist() == backend.sample(logits.copy(), greedy, np.zeros(num_tokens)).tolist()
+    assert backend.sample(logits, greedy, np.zeros(num_tokens)).tolist() == expected

@@ -164,6 +164,9 @@ class ExactBackend:
     ) -> NDArray[np.int64]:
         return sampling.sample(logits, parameters, uniforms, edits)
 
+    def likeliest(self, logits: NDArray[np.float32]) -> None:
+        """Always to be looked for."""
+
     def logprobs(
         self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
     ) -> Logprobs:

@@ -185,6 +185,13 @@ class Backend(Protocol):
         """
         ...
 
+    def likeliest(self, logits: NDArray[np.float32]) -> list[int] | None:
+        """What ``sample`` would choose greedily from what ``forward`` gave, where that is known.
+
+        None where it has yet to be looked for, or cannot be chosen.
+        """
+        ...
+
     def logprobs(
         self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int
     ) -> Logprobs:

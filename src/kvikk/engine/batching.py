@@ -33,9 +33,9 @@ class BatchBuilder:
         # Positions of a sequence and rows of a batch are both cut from it.
         longest = max(plan.max_context_tokens, plan.max_batch_tokens) + 1
         self._counting = np.arange(longest, dtype=np.int32)
-        # The latest batch, and whose it is if each of them decodes one token.
         self._batch: Batch | None = None
-        self._decoding: list[Sequence] = []
+        # Whose the latest batch is, if each of them decodes one token.
+        self.decoding: list[Sequence] = []
 
     def build(self, chunks: Mapping[Sequence, int], copies: tuple[BlockCopy, ...]) -> Batch:
         """The next ``count`` tokens of each sequence; logits where each wants them."""
@@ -45,7 +45,7 @@ class BatchBuilder:
 
     def _goes_on(self, batch: Batch, chunks: Mapping[Sequence, int]) -> bool:
         """Whether all that is new since ``batch`` is a token more of each; then it is in there."""
-        if self._decoding != list(chunks):
+        if self.decoding != list(chunks):
             return False
         end = batch.block_tables[0].shape[1] * self._block_size
         for index, (sequence, count) in enumerate(chunks.items()):
@@ -67,6 +67,7 @@ class BatchBuilder:
         rows = []
         has_adapters = False
         hidden_rows: list[int] = []
+        decode = not copies
         for index, (sequence, count) in enumerate(chunks.items()):
             start, stop = stop, stop + count
             first = sequence.num_computed
@@ -92,6 +93,7 @@ class BatchBuilder:
             if sequence.pooled is not None:
                 hidden_rows += range(stop - sequence.num_hidden(count), stop)
             longest = max(longest, last)
+            decode = decode and count == 1 and sequence.decodes
             if sequence.table_changed:
                 self._rewrite(sequence)
             rows.append(sequence.row)
@@ -99,9 +101,7 @@ class BatchBuilder:
             if sequence.adapter is not None:
                 self._adapters[index] = sequence.adapter.number
                 has_adapters = True
-        self._decoding = []
-        if num_logits == stop == len(rows) and not (copies or has_adapters or hidden_rows):
-            self._decoding = list(chunks)
+        self.decoding = list(chunks) if decode else []
         return Batch(
             token_ids=self._token_ids[:stop],
             positions=self._positions[:stop],

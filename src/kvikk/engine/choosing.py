@@ -35,6 +35,10 @@ def choose(
     are all looked at together; one that draws looks at a row once the guess before it was right.
     """
     if len(logits) == len(sequences):  # no drafts
+        if all(sequence.is_greedy and sequence.editor is None for sequence in sequences):
+            likeliest = backend.likeliest(logits)
+            if likeliest is not None:
+                return [[token] for token in likeliest]
         chosen = _sample(backend, [(sequence, 0) for sequence in sequences], logits)
         return [[] if token == _UNUSABLE else [token] for token in chosen]
     wanted, numbers, num_rows = [], [], 0

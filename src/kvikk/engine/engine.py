@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvikk.backends.base import Backend, Plan
+import numpy as np
+from numpy.typing import NDArray
+
+from kvikk.backends.base import Backend, Batch, Plan
 from kvikk.cache.ledger.accountant import DEFAULT_MEMORY_BYTES
 from kvikk.cache.ledger.records import NO_ORIGINS
 from kvikk.cache.manager import CacheManager
@@ -248,20 +251,9 @@ class Engine:
         except Exception as error:
             return outputs + self._requests.fail(list(step.chunks), error)
         self._machine_time.share(step.chunks)
-        if any(not sequence.has_told_prompt for sequence in step.chunks):
-            logits = take_prompt_logprobs(self._backend, step.chunks, logits)
-        if batch.hidden_rows is not None:
-            take_hidden_states(step.chunks.items(), self._backend.hidden_states())
-        answering = []
-        for sequence, count in step.chunks.items():
-            if count < sequence.remaining:
-                self._answering.set_computed(sequence, sequence.num_computed + count)
-            elif sequence.pooled is not None:
-                outputs.append(self._answering.pool(sequence, sequence.pooled))
-            else:
-                answering.append(sequence)
-        if any(sequence.num_forks for sequence in answering):
-            answering, logits = self._answering.fork(answering, logits)
+        answering = self._batches.decoding
+        if not answering:
+            answering, logits = self._move_on(step, batch, logits, outputs)
         if answering:
             outputs += self._answering.answer(answering, logits)
             if not self._use_cache:
@@ -275,6 +267,26 @@ class Engine:
             self.tiering.flush()
         self._machine_time.end()
         return outputs
+
+    def _move_on(
+        self, step: Step, batch: Batch, logits: NDArray[np.float32], outputs: list[Output]
+    ) -> tuple[list[Sequence], NDArray[np.float32]]:
+        """What a step brought to prompts. Returns who has a next token, and the logits for it."""
+        if any(not sequence.has_told_prompt for sequence in step.chunks):
+            logits = take_prompt_logprobs(self._backend, step.chunks, logits)
+        if batch.hidden_rows is not None:
+            take_hidden_states(step.chunks.items(), self._backend.hidden_states())
+        answering = []
+        for sequence, count in step.chunks.items():
+            if count < sequence.remaining:
+                self._answering.set_computed(sequence, sequence.num_computed + count)
+            elif sequence.pooled is not None:
+                outputs.append(self._answering.pool(sequence, sequence.pooled))
+            else:
+                answering.append(sequence)
+        if any(sequence.num_forks for sequence in answering):
+            return self._answering.fork(answering, logits)
+        return answering, logits
 
     def touch_ahead(self) -> Iterator[None]:
         """Use a pause: make memory ready for what comes, in pieces of milliseconds.

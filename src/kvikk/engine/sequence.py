@@ -142,6 +142,12 @@ class Sequence:
         return known is None or len(known) >= self.num_prompt_tokens - 1
 
     @property
+    def decodes(self) -> bool:
+        """Whether all that is left is one token after the other, of the model as it is."""
+        asks_for_more = self.pooled is not None or self.adapter is not None or self.num_forks > 0
+        return self.remaining == 1 and self.has_told_prompt and not asks_for_more
+
+    @property
     def reads_cache(self) -> bool:
         """Whether cached blocks may stand for a part of the prompt: nobody has to see it all."""
         return self.has_told_prompt and not (self.pooled is not None and self.pooled.needs_all)

@@ -217,14 +217,16 @@ class CpuBackend:
         uniforms: NDArray[np.float64],
         edits: Sequence[LogitsEdit | None] | None = None,
     ) -> NDArray[np.int64]:
-        """Choose one token a row. Of logits as ``forward`` gave them the likeliest are known."""
-        taken = self._taken
-        if taken is not None and logits is taken.logits and edits is None:
-            chosen = self._choices[: len(logits)]
-            are_known = len(chosen) == len(logits) and chosen.min(initial=0) > UNUSABLE
-            if are_known and not any(one.temperature for one in parameters):
-                return chosen.astype(np.int64)
+        """Choose one token a row."""
         return sampling.sample(logits, parameters, uniforms, edits)
+
+    def likeliest(self, logits: NDArray[np.float32]) -> list[int] | None:
+        """What the step's threads found, each in its part of the vocabulary."""
+        taken = self._taken
+        if taken is None or logits is not taken.logits or len(logits) > len(self._choices):
+            return None
+        chosen: list[int] = self._choices[: len(logits)].tolist()
+        return None if UNUSABLE in chosen else chosen
 
     def logprobs(
         self, logits: NDArray[np.float32], token_ids: NDArray[np.int64], num_top: int

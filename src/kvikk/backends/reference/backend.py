@@ -131,6 +131,9 @@ class ReferenceBackend:
         """Choose one token a row."""
         return sampling.sample(logits, parameters, uniforms, edits)
 
+    def likeliest(self, logits: NDArray[np.float32]) -> None:
+        """Always to be looked for."""
+
     def logprobs(self, logits: Floats, token_ids: NDArray[np.int64], num_top: int) -> Logprobs:
         """How likely each row's token is, and the likeliest."""
         return logprobs(logits, token_ids, num_top)
