@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -111,8 +112,12 @@ def test_a_connection_that_takes_too_long_is_given_up_and_another_replica_asked(
         assert not door.asked
 
 
-def test_told_to_go_under_many_streams_all_of_them_finish_and_those_in_the_queue_too() -> None:
-    with stubs(2) as replicas, router(replicas, "--replica-concurrency", "10") as live:
+def test_told_to_go_under_many_streams_all_of_them_finish_and_those_in_the_queue_too(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "access.jsonl"
+    arguments = ["--replica-concurrency", "10", "--access-log", str(log)]
+    with stubs(2) as replicas, router(replicas, *arguments) as live:
 
         async def run() -> tuple[list[str], int]:
             tasks = []
@@ -144,6 +149,8 @@ def test_told_to_go_under_many_streams_all_of_them_finish_and_those_in_the_queue
         answers, status = asyncio.run(run())
         assert status == 0
         assert len(answers) == 30
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [line["status"] for line in lines] == [200] * 30
         assert all("[DONE]" in text for text in answers)
         assert sorted(len(events(text)) for text in answers) == [3] * 10 + [11] * 20
         wait_for(lambda: sum(one.state()["running"] for one in replicas) == 0)

@@ -177,7 +177,7 @@ def test_what_is_sent_before_a_prompt_is_read_goes_where_it_would_have_gone(name
 
 
 def answer(keys: list[int], hit: int = 0, **more) -> Answer:
-    names = [b"%d" % key for key in keys]
+    names = [b"%04d" % key for key in keys]
     return Answer("a", names, 10, more.pop("session", b""), 10 * len(keys), hit, **more)
 
 
@@ -212,6 +212,21 @@ def test_one_cache_and_perfect_placement_forget_what_their_memory_cannot_hold() 
     assert rates["one_cache"] == 0  # six blocks in turn through four
     # Two sessions share one replica's two blocks, the third has the other's for itself.
     assert rates["perfect_placement"] == pytest.approx(9 / 30)
+
+
+def test_books_of_many_answers_at_once_are_those_of_one_after_the_other() -> None:
+    soon, now = FleetBooks(), FleetBooks()
+    for number in range(150):
+        for books in (soon, now):
+            if number % 70 == 0:
+                books.fleet({"a": 3 + number, "b": 40})
+            keys = [number % 7, 100 + number % 40, number]
+            one = answer(keys, number % 3 * 10, session=b"%d" % (number % 5))
+            (soon.take if books is soon else books.note)(one)
+        if number % 41 == 0:  # fewer than are taken at once
+            assert soon.answers == now.answers == {"a": number + 1}
+            assert (soon.tokens, soon.rates()) == (now.tokens, now.rates())
+    assert (soon.total(), soon.prompt_tokens) == (now.total(), 150 * 30)
 
 
 def test_a_replica_that_never_hits_raises_an_alarm() -> None:
