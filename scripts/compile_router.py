@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,8 +42,8 @@ class RouterBuildHook(_Hook):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Hatchling is about to build; ``version`` is ``editable`` or ``standard``."""
         compiled = _compiled()
-        if not compiled.are_current():
-            compiled.RECORD.unlink(missing_ok=True)
+        library = _SOURCES / f"{_LIBRARY}__mypyc{EXTENSION_SUFFIXES[0]}"  # for this Python
+        if not (compiled.are_current() and library.is_file()):
             command = [sys.executable, __file__]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
@@ -54,9 +55,7 @@ class RouterBuildHook(_Hook):
         if version == "standard":
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            files = [compiled.RECORD, *_SOURCES.glob(f"{_LIBRARY}__mypyc.*.so")]
-            files += compiled.ROOM.rglob("*.so")
-            for file in files:
+            for file in (compiled.RECORD, *_libraries(compiled)):
                 build_data["force_include"][str(file)] = str(file.relative_to(_SOURCES))
 
 
@@ -71,6 +70,10 @@ def _compiled() -> ModuleType:
     return module
 
 
+def _libraries(compiled: ModuleType) -> list[Path]:
+    return [*_SOURCES.glob(f"{_LIBRARY}__mypyc.*.so"), *compiled.ROOM.rglob("*.so")]
+
+
 def _compile() -> None:
     """Raises whatever goes wrong; SystemExit where it is mypyc that does not like something."""
     from mypyc.build import mypycify
@@ -78,6 +81,9 @@ def _compile() -> None:
 
     compiled = _compiled()
     before = compiled.digest()
+    compiled.RECORD.unlink(missing_ok=True)
+    for old in _libraries(compiled):  # another Python's, perhaps, and of other sources
+        old.unlink()
     os.chdir(_SOURCES)
     files = [str(compiled.source(module).relative_to(_SOURCES)) for module in compiled.MODULES]
     with tempfile.TemporaryDirectory() as folder:
