@@ -8,12 +8,15 @@ Without a C compiler, or should anything else go wrong, one line says so, and th
 its sources: slower, and otherwise the same.
 """
 
+import ast
 import importlib.util
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.machinery import EXTENSION_SUFFIXES
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +28,6 @@ except ImportError:  # by hand
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = _ROOT / "src"
-_LIBRARY = "kvikk_router"
 # The types were checked before; here they only have to be known, and what kvikk imports need not be
 # installed where it is built.
 _MYPY = (
@@ -42,8 +44,7 @@ class RouterBuildHook(_Hook):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Hatchling is about to build; ``version`` is ``editable`` or ``standard``."""
         compiled = _compiled()
-        library = _SOURCES / f"{_LIBRARY}__mypyc{EXTENSION_SUFFIXES[0]}"  # for this Python
-        if not (compiled.are_current() and library.is_file()):
+        if not compiled.is_current():
             command = [sys.executable, __file__]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode:
@@ -55,7 +56,7 @@ class RouterBuildHook(_Hook):
         if version == "standard":
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            for file in (compiled.RECORD, *_libraries(compiled)):
+            for file in compiled.LIBRARIES.rglob("*.*"):
                 build_data["force_include"][str(file)] = str(file.relative_to(_SOURCES))
 
 
@@ -70,36 +71,63 @@ def _compiled() -> ModuleType:
     return module
 
 
-def _libraries(compiled: ModuleType) -> list[Path]:
-    return [*_SOURCES.glob(f"{_LIBRARY}__mypyc.*.so"), *compiled.ROOM.rglob("*.so")]
-
-
 def _compile() -> None:
     """Raises whatever goes wrong; SystemExit where it is mypyc that does not like something."""
     from mypyc.build import mypycify
     from setuptools import Distribution
 
     compiled = _compiled()
-    before = compiled.digest()
-    compiled.RECORD.unlink(missing_ok=True)
-    for old in _libraries(compiled):  # another Python's, perhaps, and of other sources
-        old.unlink()
+    sources = [compiled.source(module) for module in compiled.MODULES]
+    # Also of what they only call: compiled code relies on its types.
+    read = [compiled.ROOM / "compiled.py", *_with_imports(sources)]
+    record = {os.path.relpath(file, compiled.ROOM): compiled.digest(file) for file in read}
     os.chdir(_SOURCES)
-    files = [str(compiled.source(module).relative_to(_SOURCES)) for module in compiled.MODULES]
-    with tempfile.TemporaryDirectory() as folder:
+    folder = compiled.LIBRARIES.parent
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
         extensions = mypycify(
-            [*_MYPY, f"--cache-dir={folder}/mypy", *files],
+            [
+                *_MYPY,
+                f"--cache-dir={temporary}/mypy",
+                *(str(file.relative_to(_SOURCES)) for file in sources),
+            ],
             opt_level="2",
             debug_level="0",
-            group_name=_LIBRARY,
-            target_dir=folder,
+            group_name=compiled.SHARED_LIBRARY.removesuffix("__mypyc"),
+            target_dir=temporary,
         )
         distribution = Distribution({"name": "kvikk", "ext_modules": extensions})
         command = distribution.get_command_obj("build_ext")
-        command.inplace = True
-        command.build_temp = command.build_lib = folder
+        command.build_temp, command.build_lib = f"{temporary}/objects", f"{temporary}/libraries"
         distribution.run_command("build_ext")
-    compiled.RECORD.write_text(before)
+        made = Path(temporary, "libraries")
+        (made / compiled.RECORD.name).write_text(json.dumps(record, indent=1))
+        shutil.rmtree(compiled.LIBRARIES, ignore_errors=True)
+        made.rename(compiled.LIBRARIES)
+
+
+def _with_imports(files: Iterable[Path]) -> list[Path]:
+    """These files and whatever of kvikk they import, at first or second hand."""
+    found: set[Path] = set()
+    left = list(files)
+    while left:
+        file = left.pop()
+        if file not in found:
+            found.add(file)
+            left += _imports(file)
+    return sorted(found)
+
+
+def _imports(file: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            place = _SOURCES.joinpath(*name.split("."))
+            yield from filter(Path.is_file, (place.with_suffix(".py"), place / "__init__.py"))
 
 
 if __name__ == "__main__":

@@ -222,3 +222,17 @@ def test_a_replica_nobody_listens_at_is_noticed_and_named():
         started_s = time.monotonic()
         assert [live.post().status_code for _ in range(5)] == [200] * 5
         assert time.monotonic() - started_s < 5
+
+
+def test_a_full_disk_costs_the_logs_their_lines_and_no_request_its_answer(three_stubs):
+    full = ["--access-log", "/dev/full", "--decision-log", "/dev/full"]
+    with router(three_stubs, *full) as live:
+        for _ in range(130):
+            assert live.post().status_code == 200
+        assert live.process.stderr is not None
+        said = {live.process.stderr.readline() for _ in range(131)}
+        assert said == {
+            "the access log lacks lines from now on: No space left on device\n",
+            "the decision log lacks a line: No space left on device\n",
+        }
+        assert live.http.get("/healthz").status_code == 200

@@ -1,5 +1,5 @@
 """Fleets: which replica holds what, where a request goes and why, and what if."""
 
-from kvikk.router.compiled import take_sources_unless_current
+from kvikk.router.compiled import take_what_is_compiled
 
-take_sources_unless_current()
+take_what_is_compiled()

@@ -23,7 +23,8 @@ class DecisionLog:
 
     def __init__(self, file: Path) -> None:
         try:
-            self._file = file.open("ab")
+            # Without a buffer, which would keep what a full disk did not take.
+            self._file = file.open("ab", buffering=0)
         except OSError as error:
             raise RequestError(f"{file}: cannot be written: {error.strerror}") from None
         self._lines: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
@@ -40,11 +41,9 @@ class DecisionLog:
         self._thread.join()
 
     def _run(self) -> None:
-        with self._file as file:
-            while (line := self._lines.get()) is not None:
-                try:
-                    file.write(orjson.dumps(line) + b"\n")
-                    if self._lines.empty():
-                        file.flush()
-                except OSError as error:
-                    logger.error("the decision log lacks a line: %s", error.strerror)
+        while (line := self._lines.get()) is not None:
+            try:
+                self._file.write(orjson.dumps(line) + b"\n")
+            except OSError as error:
+                logger.error("the decision log lacks a line: %s", error.strerror)
+        self._file.close()

@@ -1,5 +1,7 @@
 """One JSON line a request. No keys, no headers, no query, no text."""
 
+import logging
+import os
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -9,6 +11,8 @@ import orjson
 from kvikk.errors import RequestError
 from kvikk.router.proxy.placement import Reported
 from kvikk.router.proxy.request import RequestHead
+
+logger = logging.getLogger(__name__)
 
 
 class Ended:
@@ -57,11 +61,15 @@ class Ended:
 class AccessLog:
     """A file that lines are appended to; ``-`` is standard error, None is no log.
 
-    Raises RequestError if it cannot be opened.
+    Raises RequestError if it cannot be opened. Where it takes no more, a full disk say, lines are
+    lost and requests are not; the program's own log says when that begins and when it ends.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._file: BinaryIO | None = None
+        self._lines: list[bytes] = []
+        self._lost = 0
+        self._cut = b""  # what ends a line that was begun and not taken whole
         if path is None:
             return
         try:
@@ -76,7 +84,6 @@ class AccessLog:
 
     def write(self, ended: Ended) -> None:
         """Add a request's line."""
-        assert self._file is not None
         head, first_s, reported = ended.head, ended.first_byte_s, ended.reported
         line = {
             "at_s": int(ended.at_s * 1e3) / 1e3,
@@ -100,14 +107,32 @@ class AccessLog:
                 "completion_tokens": reported.completion_tokens,
             },
         }
-        self._file.write(orjson.dumps(line) + b"\n")
+        self._lines.append(orjson.dumps(line))
 
     def flush(self) -> None:
         """Hand lines to the system."""
-        if self._file is not None:
-            self._file.flush()
+        if self._file is None or not self._lines:
+            return
+        lines, self._lines = self._lines, []
+        data, done = self._cut + b"\n".join([*lines, b""]), 0
+        try:
+            # Not through a buffer, which would keep what was not taken and refuse the rest.
+            while done < len(data):
+                done += os.write(self._file.fileno(), data[done:])
+        except OSError as error:
+            if done:
+                self._cut = b"" if data[:done].endswith(b"\n") else b"\n"
+            if not self._lost:
+                logger.error("the access log lacks lines from now on: %s", error.strerror)
+            self._lost += len(lines)
+            return
+        self._cut = b""
+        if self._lost:
+            logger.warning("the access log goes on; it lacks %d lines", self._lost)
+            self._lost = 0
 
     def close(self) -> None:
         """No more lines."""
+        self.flush()
         if self._file is not None and self._file is not sys.stderr.buffer:
             self._file.close()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from kvikk.router.compiled import is_taken
 from kvikk.router.proxy.access_log import AccessLog, Ended
 from kvikk.router.proxy.bodies import BodyBudget
 from kvikk.router.proxy.client import ClientConnection
@@ -296,6 +297,7 @@ class Gateway:
             ("waiting_requests", "gauge", "Requests in the queue.", len(self.waiting)),
             ("client_connections", "gauge", "Open connections.", len(self._clients)),
             ("held_body_bytes", "gauge", "Request bodies in memory.", self.bodies.held_bytes),
+            ("compiled", "gauge", "Whether the busiest modules run compiled.", is_taken()),
         ):
             yield from family(f"kvikk_router_{name}", kind, text, [({}, value)])
         yield from family(
