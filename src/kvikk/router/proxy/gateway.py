@@ -25,7 +25,7 @@ from kvikk.router.proxy.request import ClientRequest
 _TICK_S = 0.1
 # Requests that may wait to be counted and logged, many at a time: what is done over and over again
 # is done from the processor's caches.
-_MOST_DUE = 64
+_MOST_DUE = 16
 
 
 class Gateway:
