@@ -34,7 +34,8 @@ ORACLES = ("infinite", "one_cache", "perfect_placement")
 
 # What an infinite cache may take up here: some 50 MB.
 _MOST_BLOCKS = 1 << 18
-# Answers that may wait for the books, and keys of theirs: a request that comes meanwhile waits for them.
+# Answers that may wait for the books, and keys of theirs: a request that comes while they are
+# entered waits for all of them.
 _MOST_DUE, _MOST_DUE_KEYS = 16, 1 << 10
 
 
