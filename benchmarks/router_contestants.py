@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from kvikk.router.compiled import is_current
 from places import python_of
 
 START_TIMEOUT_S = 90.0
@@ -38,14 +39,15 @@ class Contestant:
         return python is not None and python.with_name(self.program).exists()
 
     def version(self) -> str:
-        """The package's version."""
+        """The package's version; of ours also whether it runs compiled, as users' do."""
         python = python_of(self.environment)
         assert python is not None
         code = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
         done = subprocess.run(
             [python, "-c", code, self.package], capture_output=True, text=True, check=True
         )
-        return f"{self.package} {done.stdout.strip()}"
+        how = "" if self.package != "kvikk" else ", compiled" if is_current() else ", not compiled"
+        return f"{self.package} {done.stdout.strip()}{how}"
 
     def command(self, port: int, port2: int, urls: Sequence[str], file: Path) -> list[str]:
         """What is run."""
