@@ -4,8 +4,8 @@ Hatchling runs this as a build hook, also for an editable installation. By hand:
 
     pip install mypy setuptools && python scripts/compile_router.py
 
-Without a C compiler, or should anything else go wrong, one line says so, and the router runs from
-its sources: slower, and otherwise the same.
+Without a C compiler, or should anything else go wrong, the router runs from its sources: slower,
+and otherwise the same. ``pip install -v`` shows the line that says why.
 """
 
 import ast
@@ -26,8 +26,7 @@ try:
 except ImportError:  # by hand
     _Hook = object
 
-_ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = _ROOT / "src"
+_SOURCES = Path(__file__).resolve().parents[1] / "src"
 # The types were checked before; here they only have to be known, and what kvikk imports need not be
 # installed where it is built.
 _MYPY = (

@@ -20,7 +20,7 @@ from tests.backends.random_decoders import Shape, random_decoder
 
 
 @njit
-def _run(logits, candidates, chunks, choices):  # type: ignore[no-untyped-def]
+def _run(logits, candidates, chunks, choices):
     """Threads take chunks in turns; see ``greedy``."""
     num_threads, num_rows = candidates.shape
     for thread in range(num_threads):

@@ -23,7 +23,7 @@ def test_a_pause_touches_the_blocks_that_come_next_and_none_twice() -> None:
     assert backend.touched == [(0, block) for block in engine.cache.next_empty(0, 5)]
     engine.add(request("a", PROMPT, 8))
     engine.step()
-    live = set(engine.cache.block_table(engine.find("a").number, 0))  # type: ignore[union-attr]
+    live = set(engine.cache.block_table(engine.find("a").number, 0))
     before = set(backend.touched)
     list(engine.touch_ahead())
     assert len(backend.touched) == len(set(backend.touched))

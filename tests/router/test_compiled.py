@@ -2,11 +2,14 @@
 
 import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -89,6 +92,28 @@ def test_what_is_recorded_are_the_modules_and_all_of_kvikk_that_they_import() ->
     sources = {one for one in modules if one.suffix == ".py"} - {Path(compiled.__file__)}
     assert sources
     assert sources <= recorded
+
+
+def test_sources_alone_decide_as_whatever_is_installed_does(tmp_path: Path) -> None:
+    """A trace through policies, index and oracles comes to the same figures."""
+    shutil.copytree(
+        compiled.ROOM.parent,
+        tmp_path / "kvikk",
+        ignore=shutil.ignore_patterns("_compiled", "*.pyc"),
+    )
+    trace = Path(__file__).with_name("data") / "mooncake_conversation_excerpt.jsonl"
+    command = [sys.executable, "-m", "kvikk", "replay", str(trace), "--replicas", "4", "--json"]
+    taken = "from kvikk.router import compiled; print(compiled.ROOM, compiled.is_taken())"
+    sources = os.environ | {"PYTHONPATH": str(tmp_path)}
+
+    def output(words: list[str], **options: Any) -> str:
+        return subprocess.run(
+            words, cwd=tmp_path.parent, capture_output=True, text=True, check=True, **options
+        ).stdout
+
+    says = output([sys.executable, "-c", taken], env=sources)
+    assert says.split() == [str(tmp_path / "kvikk" / "router"), "False"]
+    assert json.loads(output(command, env=sources)) == json.loads(output(command))
 
 
 def the_script() -> ModuleType:
