@@ -22,7 +22,8 @@ from kvikk.engine.options import EngineOptions
 from kvikk.router.placement.options import ANY, parse_event_source
 from kvikk.router.proxy.origin import parse_origin
 from kvikk.server.options import ServerOptions
-from tests.router.live import free_port, wait_for
+from tests.ports import free_port
+from tests.router.live import wait_for
 from tests.server import live
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

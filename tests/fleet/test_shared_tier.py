@@ -16,7 +16,7 @@ import redis
 from kvikk.engine.options import EngineOptions
 from kvikk.server.options import ServerOptions
 from tests.cache.tiers.redis_server import RedisServer, redis_server
-from tests.router.live import free_port
+from tests.ports import free_port
 from tests.server import live
 from tests.server.live import LiveServer
 

@@ -6,7 +6,7 @@ from kvikk.files.sources import ModelSource
 from kvikk.router.placement.prompts import TextSide
 from kvikk.text.chat import load_chat_template
 from kvikk.text.tokenizer import load_tokenizer
-from tests.router.live import LiveRouter, StubReplica, router, stubs
+from tests.router.live import LiveRouter, StubReplica, router, stubs, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def live(shared_router: LiveRouter, three_stubs: list[StubReplica]) -> Iterator[
     for stub in three_stubs:
         stub.forget()
     yield shared_router
-    assert shared_router.is_idle(), shared_router.replicas()
+    wait_for(shared_router.is_idle)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Routers and stub replicas as real processes, and what tests ask them."""
 
+import asyncio
 import json
 import re
 import signal
@@ -14,20 +15,24 @@ from pathlib import Path
 
 import httpx
 
+from tests.ports import free_port
+
 ADMIN_KEY = "the-admins-own-key"
+PATIENCE_S = 60  # with what takes a moment, on a machine that has much else to do
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 15) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"still not so after {timeout_s} s"
         time.sleep(0.01)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """``wait_for`` where other things go on meanwhile."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 class StubReplica:
@@ -43,7 +48,7 @@ class StubReplica:
         self.url = f"{self.scheme}://127.0.0.1:{self.port}"
         self.id = f"127.0.0.1:{self.port}"
         self._http = httpx.Client(
-            base_url=self.url, timeout=30, trust_env=False, verify=certificate is None
+            base_url=self.url, timeout=PATIENCE_S, trust_env=False, verify=certificate is None
         )
         self.start()
 
@@ -66,6 +71,10 @@ class StubReplica:
 
     def set(self, **fields: object) -> None:
         self._http.post("/stub/set", json=fields)
+
+    def release(self, count: int = 1) -> None:
+        """Let what is held go on."""
+        self.set(released=count)
 
     def forget(self) -> None:
         self._http.post("/stub/forget")
@@ -121,16 +130,16 @@ class LiveRouter:
     def wait_until_well(self, count: int) -> None:
         wait_for(lambda: sum(one["eligible"] for one in self.replicas().values()) == count)
 
-    def raw(self, data: bytes, timeout_s: float = 10) -> bytes:
-        """What comes back for these bytes until the router closes or is silent for a while."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+    def raw(self, data: bytes) -> bytes:
+        """What comes back for these bytes until the router closes."""
+        with self.connect() as connection:
             connection.sendall(data)
             got = b""
-            try:
-                while piece := connection.recv(1 << 16):
-                    got += piece
-            except TimeoutError:
-                pass
+            while piece := connection.recv(1 << 16):
+                got += piece
             return got
 
 
@@ -159,7 +168,7 @@ def router(
                 break
         else:
             raise AssertionError(f"the router did not start: {''.join(log)}")
-        with httpx.Client(base_url=found[1], timeout=30, trust_env=False) as http:
+        with httpx.Client(base_url=found[1], timeout=PATIENCE_S, trust_env=False) as http:
             live = LiveRouter(found[1], int(found[2]), process, http)
             if wait:
                 live.wait_until_well(len(replicas))
@@ -169,12 +178,29 @@ def router(
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         try:
-            _, rest = process.communicate(timeout=10)
+            _, rest = process.communicate(timeout=PATIENCE_S)
             assert "Traceback" not in rest, rest
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             raise
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """One answer that has a length, however its bytes come."""
+    got = b""
+    while not (
+        found := re.search(rb"(?i)content-length: (\d+).*?\r\n\r\n", got, re.DOTALL)
+    ) or len(got) < found.end() + int(found[1]):
+        piece = connection.recv(1 << 16)
+        assert piece, got
+        got += piece
+    return got
+
+
+def running(replicas: Sequence[StubReplica]) -> int:
+    """How many requests they have."""
+    return sum(one.state()["running"] for one in replicas)
 
 
 @contextmanager

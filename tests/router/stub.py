@@ -1,8 +1,9 @@
 """A replica without an engine: a real HTTP server in a process of its own, told what to do.
 
 What it does with a request stands in the request: a member ``stub`` of the body, or of a
-``x-stub`` header. It remembers what it was sent, byte for byte, and who left early. It is written
-on plain streams and shares no code with the router.
+``x-stub`` header. It remembers what it was sent, byte for byte, and who left early. An answer can be
+held until the test releases it, so that nothing depends on how long anything takes. It is written on
+plain streams and shares no code with the router.
 """
 
 import argparse
@@ -23,9 +24,9 @@ class Stub:
         self.name = name
         self.seen = []
         self.running = 0
-        self.most_running = 0
         self.cancelled = 0
         self.finished = 0
+        self.released = 0
         self.health = 200
         self.checks = 0
 
@@ -63,7 +64,6 @@ class Stub:
             except ValueError:
                 wanted = {}
         self.running += 1
-        self.most_running = max(self.most_running, self.running)
         gone = asyncio.ensure_future(reader.read(1))  # the next request, or the end
         work = asyncio.ensure_future(self.answer(writer, wanted))
         try:
@@ -95,12 +95,18 @@ class Stub:
         if target == "/stub/set":
             self.__dict__.update(json.loads(body))
         elif target == "/stub/forget":
-            self.seen, self.cancelled, self.finished, self.most_running = [], 0, 0, self.running
+            self.seen, self.cancelled, self.finished, self.released = [], 0, 0, 0
         return 200, json.dumps(self.__dict__).encode()
+
+    async def released_to(self, count):
+        while self.released < count:
+            await asyncio.sleep(0.01)
 
     async def answer(self, writer, wanted):
         """Whether the connection can be used again."""
         await asyncio.sleep(wanted.get("delay_s", 0))
+        if wanted.get("held"):
+            await self.released_to(1)
         if wanted.get("die"):
             os._exit(1)
         if wanted.get("hang_up"):
@@ -140,6 +146,10 @@ class Stub:
             event = f'data: {{"from":"{self.name}","index":{index},"pad":"{pad}"}}\n\n'.encode()
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
             await writer.drain()
+            if wanted.get("held_each"):
+                await self.released_to(index + 1)
+            elif index + 1 == wanted.get("held_after"):
+                await self.released_to(1)
             if index + 1 == wanted.get("cut_after"):
                 if wanted.get("within"):
                     writer.write(b'40\r\ndata: {"from"')

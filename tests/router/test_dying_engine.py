@@ -9,7 +9,8 @@ import httpx
 import openai
 import pytest
 
-from tests.router.live import LiveRouter, free_port, router, wait_for
+from tests.ports import free_port
+from tests.router.live import LiveRouter, router, wait_for
 
 
 class Engine:

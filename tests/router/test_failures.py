@@ -1,13 +1,23 @@
 """A replica fails: what had begun says so, what had not goes elsewhere, and it is left alone."""
 
 import asyncio
+import contextlib
 import json
 import signal
-import time
 
 import pytest
 
-from tests.router.live import LiveRouter, events, free_port, router, stubs, wait_for
+from tests.ports import free_port
+from tests.router.live import (
+    PATIENCE_S,
+    LiveRouter,
+    events,
+    router,
+    running,
+    stubs,
+    until,
+    wait_for,
+)
 
 
 async def stream(live: LiveRouter, stub: dict, started: asyncio.Event | None = None) -> str:
@@ -35,20 +45,22 @@ def test_killing_a_replica_under_100_streams_ends_its_own_clearly_and_no_others(
         victim = replicas[1]
 
         async def run() -> list[str]:
-            # Slow ones fill all places, and 40 more wait in the queue.
+            # Those that have begun fill all places, and 40 more wait in the queue.
             tasks = []
             for _ in range(60):
                 started = asyncio.Event()
-                wanted = {"chunks": 12, "interval_s": 0.1}
+                wanted = {"chunks": 12, "held_after": 1}
                 tasks.append(asyncio.ensure_future(stream(live, wanted, started)))
                 await started.wait()
             tasks += [
                 asyncio.ensure_future(stream(live, {"chunks": 3, "interval_s": 0.02}))
                 for _ in range(40)
             ]
-            while live.metric("kvikk_router_waiting_requests") < 40:
-                await asyncio.sleep(0.01)
+            await until(lambda: live.metric("kvikk_router_waiting_requests") == 40)
             victim.kill()
+            for one in replicas:
+                if one is not victim:
+                    one.release()
             return await asyncio.gather(*tasks)
 
         answers = asyncio.run(run())
@@ -138,6 +150,17 @@ def test_failures_in_a_row_open_the_circuit_and_one_success_closes_it():
         def state() -> str:
             return live.replicas()[broken.id]["breaker"]
 
+        def answers_while_it_rests() -> set[str]:
+            """A second is not much where others want the processor: then it is opened anew."""
+            while True:
+                live.admin("POST", f"/{other.id}/drain")
+                while state() != "open":
+                    live.post({"status": 500})
+                live.admin("POST", f"/{other.id}/resume")
+                answers = {live.post().json()["from"] for _ in range(6)}
+                if state() == "open":
+                    return answers
+
         live.admin("POST", f"/{other.id}/drain")
         for _ in range(4):
             live.post({"status": 500})
@@ -145,9 +168,8 @@ def test_failures_in_a_row_open_the_circuit_and_one_success_closes_it():
         for _ in range(5):
             assert state() == "closed"
             live.post({"status": 500})
-        assert state() == "open"
-        live.admin("POST", f"/{other.id}/resume")
-        assert {live.post().json()["from"] for _ in range(6)} == {"stub-1"}
+        assert state() != "closed"
+        assert answers_while_it_rests() == {"stub-1"}
         wait_for(lambda: state() == "half-open")
         assert "stub-0" in {live.post().json()["from"] for _ in range(6)}
         assert state() == "closed"
@@ -155,11 +177,12 @@ def test_failures_in_a_row_open_the_circuit_and_one_success_closes_it():
 
 def test_without_a_usable_replica_a_request_waits_and_is_served(three_stubs):
     """Its only replica is away for a moment: nothing is lost, nobody sees an error."""
-    with stubs(1) as (only,), router([only]) as live:
+    with stubs(1) as (only,), router([only], "--queue-timeout", f"{PATIENCE_S}") as live:
         only.kill()
 
         async def run() -> str:
             task = asyncio.ensure_future(stream(live, {"chunks": 1}))
+            await until(lambda: live.metric("kvikk_router_waiting_requests") == 1)
             await asyncio.sleep(0.5)
             assert not task.done()
             await asyncio.to_thread(only.start)
@@ -169,28 +192,24 @@ def test_without_a_usable_replica_a_request_waits_and_is_served(three_stubs):
 
 
 def test_times_run_out_with_a_clear_error():
-    with (
-        stubs(1) as replicas,
-        router(
-            [*replicas],
-            *("--first-byte-timeout", "0.3", "--idle-timeout", "0.3"),
-            *("--total-timeout", "1", "--queue-timeout", "0.3"),
-        ) as live,
-    ):
-        response = live.post({"delay_s": 9})
-        assert response.status_code == 504
-        assert "no answer within 0.3 s" in response.json()["error"]["message"]
-        text = live.post({"chunks": 2, "interval_s": 9}).text
-        assert "stood still for 0.3 s" in events(text)[-1]["error"]["message"]
-        text = live.post({"chunks": 99, "interval_s": 0.1}).text
-        assert "longer than 1 s" in events(text)[-1]["error"]["message"]
-        wait_for(lambda: replicas[0].state()["running"] == 0)
-        assert replicas[0].state()["cancelled"] == 3
-        live.admin("POST", f"/{replicas[0].id}/drain")
-        response = live.post()
-        assert response.status_code == 503
-        assert response.headers["retry-after"]
-        assert live.is_idle()
+    with stubs(1) as replicas:
+        with router(replicas, "--first-byte-timeout", "0.3") as live:
+            response = live.post({"held": True})
+            assert response.status_code == 504
+            assert "no answer within 0.3 s" in response.json()["error"]["message"]
+        with router(replicas, "--idle-timeout", "0.3") as live:
+            text = live.post({"chunks": 2, "held_after": 1}).text
+            assert "stood still for 0.3 s" in events(text)[-1]["error"]["message"]
+        with router(replicas, "--total-timeout", "2", "--queue-timeout", "0.3") as live:
+            text = live.post({"chunks": 9999, "interval_s": 0.1}).text
+            assert "longer than 2 s" in events(text)[-1]["error"]["message"]
+            wait_for(lambda: running(replicas) == 0)
+            assert replicas[0].state()["cancelled"] == 3
+            live.admin("POST", f"/{replicas[0].id}/drain")
+            response = live.post()
+            assert response.status_code == 503
+            assert response.headers["retry-after"]
+            assert live.is_idle()
 
 
 def test_a_router_that_is_told_to_go_finishes_what_runs_and_takes_nothing_new():
@@ -200,28 +219,31 @@ def test_a_router_that_is_told_to_go_finishes_what_runs_and_takes_nothing_new():
             reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
             writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 16\r\n\r\n{")
             started = asyncio.Event()
-            wanted = {"chunks": 5, "interval_s": 0.1}
+            wanted = {"chunks": 5, "held_after": 1}
             task = asyncio.ensure_future(stream(live, wanted, started))
             await started.wait()
             live.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.1)
-            writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n\r\n")
-            late = await reader.read(1000)
+            late = b""
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n\r\n")
+                late = await reader.read(1000)
+            replicas[0].release()
             return await task, late.decode()
 
         whole, late = asyncio.run(run())
         assert "[DONE]" in whole
         assert late.startswith(("HTTP/1.1 503", "HTTP/1.1 400")) or not late
-        assert live.process.wait(10) == 0
+        assert live.process.wait(PATIENCE_S) == 0
 
 
 def test_a_replica_nobody_listens_at_is_noticed_and_named():
     port = free_port()
     with stubs(1) as replicas, router(replicas, "--replica", f"http://127.0.0.1:{port}") as live:
         wait_for(lambda: "refused" in live.replicas()[f"127.0.0.1:{port}"]["problem"].lower())
-        started_s = time.monotonic()
+        before = live.metric("kvikk_router_replica_errors_total")
         assert [live.post().status_code for _ in range(5)] == [200] * 5
-        assert time.monotonic() - started_s < 5
+        assert live.metric("kvikk_router_replica_errors_total") == before  # nobody tried it
 
 
 def test_a_full_disk_costs_the_logs_their_lines_and_no_request_its_answer(three_stubs):

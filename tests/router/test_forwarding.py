@@ -1,14 +1,20 @@
 """What goes in comes out: bytes, headers, statuses, streams as they come."""
 
 import asyncio
-import itertools
 import json
-import socket
 import time
 
 import pytest
 
-from tests.router.live import LiveRouter, StubReplica, events, wait_for
+from tests.router.live import (
+    LiveRouter,
+    StubReplica,
+    events,
+    read_answer,
+    running,
+    until,
+    wait_for,
+)
 
 
 def seen(replicas: list[StubReplica]) -> list[dict]:
@@ -114,16 +120,21 @@ def test_a_request_id_is_kept_or_given(live: LiveRouter, three_stubs):
     assert {"mine-7", given} <= set(ids)
 
 
-def test_events_pass_one_by_one_as_they_come(live: LiveRouter):
+def test_events_pass_one_by_one_as_they_come(live: LiveRouter, three_stubs):
     with live.http.stream(
         "POST",
         "/v1/chat/completions",
-        json={"model": "stub", "stub": {"chunks": 3, "interval_s": 0.3}},
+        json={"model": "stub", "stub": {"chunks": 3, "held_each": True}},
     ) as response:
-        pieces = [(time.monotonic(), piece) for piece in response.iter_raw()]
-    assert [len(events(piece.decode())) for _, piece in pieces] == [1, 1, 1, 1]
-    # The stub waits after each: had anything been held back, two would have come together.
-    assert all(later - sooner > 0.15 for (sooner, _), (later, _) in itertools.pairwise(pieces))
+        pieces, text = response.iter_text(), ""
+        for number in (1, 2, 3):
+            # The stub says no more until this one is here: nothing may hold it back.
+            while text.count("\n\n") < number:
+                text += next(pieces)
+            assert [one["index"] for one in events(text)] == [*range(number)]
+            for one in three_stubs:
+                one.release(number)
+        assert events(text + "".join(pieces))[3:] == ["[DONE]"]
 
 
 def test_an_event_that_comes_in_pieces_arrives_whole(live: LiveRouter):
@@ -179,35 +190,39 @@ def test_requests_sent_at_once_are_answered_in_their_order(live: LiveRouter):
 
 
 def test_a_client_that_asks_first_is_told_to_go_on(live: LiveRouter):
-    with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
+    with live.connect() as connection:
         connection.sendall(
             b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
             b"content-length: 16\r\nconnection: close\r\n\r\n"
         )
-        assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        told = b"HTTP/1.1 100 Continue\r\n\r\n"
+        got = b""
+        while len(got) < len(told):
+            got += connection.recv(1000)
+        assert got == told
         connection.sendall(b'{"model":"stub"}')
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        assert read_answer(connection).startswith(b"HTTP/1.1 200")
 
 
 def test_a_slow_client_holds_the_replica_back_and_not_the_memory(live: LiveRouter, three_stubs):
     """64 MiB for a client that does not read: the stub can send what buffers hold, no more."""
     body = json.dumps({"model": "stub", "stub": {"chunks": 1000, "pad": 65536}}).encode()
-    with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
+    with live.connect() as connection:
         before = resident_bytes(live.process.pid)
         connection.sendall(
             b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
             b"content-length: %d\r\n\r\n%b" % (len(body), body)
         )
-        wait_for(lambda: sum(one.state()["running"] for one in three_stubs) == 1)
+        wait_for(lambda: running(three_stubs) == 1)
         time.sleep(0.5)
-        assert sum(one.state()["running"] for one in three_stubs) == 1
+        assert running(three_stubs) == 1
         assert resident_bytes(live.process.pid) - before < 16 << 20
         got = 0
         while data := connection.recv(1 << 20):
             got += len(data)
     assert got > 65_536_000
-    wait_for(lambda: live.is_idle())
-    assert sum(one.state()["finished"] for one in three_stubs) == 1
+    wait_for(live.is_idle)
+    wait_for(lambda: sum(one.state()["finished"] for one in three_stubs) == 1)
 
 
 def test_what_a_replica_sends_beyond_the_answer_reaches_nobody(live: LiveRouter):
@@ -218,18 +233,20 @@ def test_what_a_replica_sends_beyond_the_answer_reaches_nobody(live: LiveRouter)
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages", "/v1/responses", "/tokenize"])
-def test_every_api_path_counts_load_while_it_runs(live: LiveRouter, path: str):
+def test_every_api_path_counts_load_while_it_runs(live: LiveRouter, three_stubs, path: str):
     """One path forgot to, in another router, and a replica drowned (vllm-router 179)."""
 
     async def one() -> tuple[int, int]:
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
-        body = json.dumps({"model": "stub", "stub": {"delay_s": 0.3}}).encode()
+        body = json.dumps({"model": "stub", "stub": {"held": True}}).encode()
         writer.write(
             b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (path.encode(), len(body), body)
         )
-        await asyncio.sleep(0.1)
+        await until(lambda: running(three_stubs) == 1)
         loads = [one["running_requests"] for one in live.replicas().values()]
+        for one in three_stubs:
+            one.release()
         answer = await reader.read()
         writer.close()
         return sum(loads), int(answer.split(b" ")[1])

@@ -36,7 +36,7 @@ from kvikk.wire.kv_events import (
 )
 from tests.engine.driver import make_engine, run
 from tests.engine.exact_backend import an_adapter
-from tests.router.live import free_port
+from tests.ports import free_port
 
 SIZE = 4
 ENGINE_ROOT = root_key(model=b"engine", block_size=SIZE, kv_dtype="f32", numerics="its own")

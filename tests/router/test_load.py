@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -12,7 +13,7 @@ from kvikk.router.proxy.origin import parse_origin
 from kvikk.router.proxy.pool import Pool
 from kvikk.router.proxy.replica import Replica, ReplicaLoad
 from kvikk.router.records import ReplicaView
-from tests.router.live import LiveRouter, StubReplica, router, wait_for
+from tests.router.live import LiveRouter, StubReplica, router, running, until, wait_for
 
 
 def request(stub: dict, path: str = "/v1/chat/completions") -> bytes:
@@ -24,37 +25,44 @@ def request(stub: dict, path: str = "/v1/chat/completions") -> bytes:
     )
 
 
-async def leave(live: LiveRouter, data: bytes, until: bytes | float) -> None:
-    """Send a request, and go when ``until`` has come, or after so many seconds."""
+async def leave(
+    live: LiveRouter, data: bytes, when: Callable[[], object], after: bytes = b""
+) -> None:
+    """Send a request, and go once ``after`` has come and ``when`` is so."""
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     writer.write(data)
-    if isinstance(until, float):
-        await asyncio.sleep(until)
-    else:
-        await reader.readuntil(until)
+    if after:
+        await reader.readuntil(after)
+    await until(when)
     writer.transport.abort()
 
 
 @pytest.mark.parametrize(
-    ("stub", "until"),
+    ("stub", "after"),
     [
-        ({"delay_s": 20}, 0.2),
-        ({"half_s": 20}, 0.2),
-        ({"chunks": 1000, "interval_s": 0.05}, b'"index":2'),
-        ({"chunks": 2000, "pad": 60000}, 0.3),
+        ({"held": True}, b""),
+        ({"half_s": 600}, b""),
+        ({"chunks": 10, "held_after": 3}, b'"index":2'),
+        ({"chunks": 2000, "pad": 60000}, b""),
     ],
     ids=["before the answer", "within a whole answer", "within a stream", "while not reading"],
 )
-def test_a_client_that_has_gone_stops_the_work_upstream(live, three_stubs, stub, until):
+def test_a_client_that_has_gone_stops_the_work_upstream(live, three_stubs, stub, after):
     async def all_leave() -> None:
-        await asyncio.gather(*(leave(live, request(stub), until) for _ in range(6)))
+        all_run = asyncio.Event()
+        leaving = [leave(live, request(stub), all_run.is_set, after) for _ in range(6)]
+        tasks = [asyncio.ensure_future(one) for one in leaving]
+        await until(lambda: running(three_stubs) == 6)
+        await asyncio.sleep(0.2)
+        all_run.set()
+        await asyncio.gather(*tasks)
 
     def errors() -> int:
         return sum(sum(one["errors"].values()) for one in live.replicas().values())
 
     before = errors()
     asyncio.run(all_leave())
-    wait_for(lambda: sum(one.state()["running"] for one in three_stubs) == 0)
+    wait_for(lambda: running(three_stubs) == 0)
     assert sum(one.state()["cancelled"] for one in three_stubs) == 6
     wait_for(live.is_idle)
     # Whoever left is no reason to think ill of a replica.
@@ -64,15 +72,26 @@ def test_a_client_that_has_gone_stops_the_work_upstream(live, three_stubs, stub,
 def test_a_client_that_leaves_the_queue_leaves_nothing_behind(three_stubs):
     with router(three_stubs[:1], "--replica-concurrency", "1") as live:
 
+        def waiting() -> float:
+            return live.metric("kvikk_router_waiting_requests")
+
         async def run() -> None:
-            busy = asyncio.ensure_future(leave(live, request({"delay_s": 20}), 1.0))
-            await asyncio.sleep(0.2)
-            await asyncio.gather(*(leave(live, request({}), 0.3) for _ in range(5)))
+            all_wait, none_waits = asyncio.Event(), asyncio.Event()
+            busy = asyncio.ensure_future(leave(live, request({"held": True}), none_waits.is_set))
+            await until(lambda: running(three_stubs[:1]) == 1)
+            others = [
+                asyncio.ensure_future(leave(live, request({}), all_wait.is_set)) for _ in range(5)
+            ]
+            await until(lambda: waiting() == 5)
+            all_wait.set()
+            await asyncio.gather(*others)
+            await until(lambda: waiting() == 0)
+            none_waits.set()
             await busy
 
         asyncio.run(run())
         wait_for(live.is_idle)
-        assert live.metric("kvikk_router_waiting_requests") == 0
+        assert waiting() == 0
         assert live.metric("kvikk_router_tenant_running_requests") == 0
         assert live.post().status_code == 200
         assert live.metric("kvikk_router_responses_total", 'status="499"') == 6
@@ -81,26 +100,30 @@ def test_a_client_that_leaves_the_queue_leaves_nothing_behind(three_stubs):
 def test_ties_rotate_and_a_burst_is_counted_before_it_is_answered(live, three_stubs):
     """Load that counts only when an answer begins lets worker 0 win every tie (smg 1714)."""
 
-    async def burst() -> None:
-        async def one() -> bytes:
-            reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
-            writer.write(request({"delay_s": 0.3}))
-            return await reader.readuntil(b"}")
+    async def burst() -> list[int]:
+        all_run = asyncio.Event()
+        leaving = [leave(live, request({"held": True}), all_run.is_set) for _ in range(30)]
+        tasks = [asyncio.ensure_future(one) for one in leaving]
+        await until(lambda: running(three_stubs) == 30)
+        counts = [running([one]) for one in three_stubs]
+        all_run.set()
+        await asyncio.gather(*tasks)
+        return counts
 
-        await asyncio.gather(*(one() for _ in range(30)))
-
-    asyncio.run(burst())
-    assert [one.state()["most_running"] for one in three_stubs] == [10, 10, 10]
+    assert asyncio.run(burst()) == [10, 10, 10]
 
 
 def test_health_checks_leave_load_alone(live: LiveRouter, three_stubs):
     async def check() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
-        writer.write(request({"chunks": 10, "interval_s": 0.1}))
+        writer.write(request({"chunks": 10, "held_after": 2}))
         await reader.readuntil(b'"index":1')
-        before = sum(one.state()["checks"] for one in three_stubs)
-        await asyncio.sleep(0.5)
-        assert sum(one.state()["checks"] for one in three_stubs) > before
+
+        def checks() -> int:
+            return sum(one.state()["checks"] for one in three_stubs)
+
+        before = checks()
+        await until(lambda: checks() > before + 3)
         loads = [one["running_requests"] for one in live.replicas().values()]
         assert sorted(loads) == [0, 0, 1]
         writer.close()
