@@ -77,12 +77,14 @@ def test_a_tenants_key_changes_no_fleet_and_an_admins_key_asks_nothing(guarded: 
     assert guarded.metric("kvikk_router_client_connections") >= 1
 
 
-def test_limits_and_the_queue_say_429_with_a_time_and_others_are_not_hit(guarded: LiveRouter):
+def test_limits_and_the_queue_say_429_with_a_time_and_others_are_not_hit(
+    guarded: LiveRouter, replicas
+):
     """Two replicas for two requests each, one place in the queue, three at once for a tenant."""
-    with concurrent.futures.ThreadPoolExecutor() as pool:
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
 
         def ask(key: str) -> concurrent.futures.Future:
-            return pool.submit(guarded.post, {"delay_s": 0.8}, headers=bearer(key))
+            return pool.submit(guarded.post, {"held": True}, headers=bearer(key))
 
         first = [ask(ONE) for _ in range(3)]
         wait_for(lambda: guarded.metric("kvikk_router_tenant_running_requests") == 3)
@@ -96,6 +98,8 @@ def test_limits_and_the_queue_say_429_with_a_time_and_others_are_not_hit(guarded
         assert refused.status_code == 429
         assert refused.json()["error"]["code"] == "queue_full"
         assert refused.headers["retry-after"] == "1"
+        for one in replicas:
+            one.release()
         assert [one.result().status_code for one in first] == [200] * 5
     assert guarded.metric("kvikk_router_tenant_running_requests") == 0
     assert guarded.is_idle()
@@ -104,11 +108,11 @@ def test_limits_and_the_queue_say_429_with_a_time_and_others_are_not_hit(guarded
 def test_a_rate_is_kept_and_its_burst_allowed():
     with (
         stubs(1) as replicas,
-        router(replicas, "--tenant-rate", "0.5", "--tenant-burst", "3") as live,
+        router(replicas, "--tenant-rate", "0.005", "--tenant-burst", "3") as live,
     ):
         statuses = [live.post().status_code for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]
-        assert live.post().headers["retry-after"] in ("1", "2")
+        assert 100 < int(live.post().headers["retry-after"]) <= 200
 
 
 def test_the_log_has_a_line_a_request_and_no_secret_or_text(guarded: LiveRouter, log: Path):
@@ -128,7 +132,8 @@ def test_the_log_has_a_line_a_request_and_no_secret_or_text(guarded: LiveRouter,
     identity = response.headers["x-request-id"]
 
     def line() -> dict | None:
-        lines = [json.loads(text) for text in log.read_text().splitlines()]
+        whole, _, _ = log.read_text().rpartition("\n")
+        lines = [json.loads(text) for text in whole.splitlines()]
         return next((one for one in lines if one["id"] == identity), None)
 
     wait_for(line)
