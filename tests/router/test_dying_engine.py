@@ -36,7 +36,7 @@ class Engine:
         self.process.wait()
 
     def running(self) -> int:
-        cache = httpx.get(f"{self.url}/v1/kvikk/cache", trust_env=False).json()
+        cache = httpx.get(f"{self.url}/v1/kvikk/cache", trust_env=False, timeout=60).json()
         return cache["live_blocks"]
 
 
@@ -51,7 +51,7 @@ def engines() -> Iterator[list[Engine]]:
 @pytest.fixture(scope="module")
 def live(engines: list[Engine]) -> Iterator[LiveRouter]:
     with router(engines, wait=False) as running:
-        wait_for(lambda: running.http.get("/healthz").json()["usable"] == 2, 120)
+        wait_for(lambda: running.http.get("/healthz").json()["usable"] == 2, 250)
         yield running
 
 
@@ -98,7 +98,7 @@ def test_a_killed_engine_is_forgotten_and_known_again_when_it_is_back(
         stream = await client.completions.with_raw_response.create(
             model="smollm2",
             prompt="Count: one, two,",
-            max_tokens=60,
+            max_tokens=120,  # so many that nobody has ended when the last one begins
             stream=True,
             extra_body={"ignore_eos": True},
         )
@@ -131,6 +131,6 @@ def test_a_killed_engine_is_forgotten_and_known_again_when_it_is_back(
     assert held(live)[engines[1].id] > 0
     restarts = live.replicas()[victim.id]["restarts"]
     victim.begin()
-    wait_for(lambda: live.http.get("/healthz").json()["usable"] == 2, 120)
+    wait_for(lambda: live.http.get("/healthz").json()["usable"] == 2, 250)
     assert live.replicas()[victim.id]["restarts"] == restarts + 1
     assert held(live)[victim.id] == 0

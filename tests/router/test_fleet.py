@@ -11,7 +11,7 @@ from kvikk.cli.main import main
 from kvikk.router.proxy.fleet import Fleet
 from kvikk.router.proxy.origin import Origin, parse_origin
 from kvikk.router.proxy.sources import follow_name
-from tests.router.live import LiveRouter, StubReplica, events, router, stubs, wait_for
+from tests.router.live import LiveRouter, StubReplica, events, router, stubs, until, wait_for
 
 IN_TURN = ("--policy", "round_robin")
 CERTIFICATE = Path(__file__).with_name("data") / "localhost.pem"
@@ -36,10 +36,11 @@ def test_replicas_are_added_drained_and_removed_by_admin_calls():
         with live.http.stream(
             "POST",
             "/v1/completions",
-            json={"model": "stub", "stub": {"chunks": 8, "interval_s": 0.1}},
+            json={"model": "stub", "stub": {"chunks": 8, "held_after": 1}},
         ) as response:
-            text = response.iter_text()
-            first = next(text)
+            text, first = response.iter_text(), ""
+            while not first.endswith("\n\n"):
+                first += next(text)
             busy = response.headers["x-kvikk-replica"]
             assert live.admin("POST", f"/{busy}/drain").json()["draining"]
             assert names(live) == {"stub-0", "stub-1"} - {events(first)[0]["from"]}
@@ -47,6 +48,8 @@ def test_replicas_are_added_drained_and_removed_by_admin_calls():
             assert names(live) == {"stub-0", "stub-1"}
             assert live.admin("DELETE", f"/{busy}").status_code == 202
             assert busy in live.replicas()  # until its answer is done
+            one.release()
+            other.release()
             assert events(first + "".join(text))[-1] == "[DONE]"
         wait_for(lambda: busy not in live.replicas())
         assert len(names(live)) == 1
@@ -65,7 +68,9 @@ def test_a_watched_file_names_the_replicas(tmp_path: Path):
             live.wait_until_well(2)
             assert names(live) == {"stub-0", "stub-1"}
             file.write_text("this is no URL\n")  # half written: nothing changes
-            file.write_text(f"{other.url}\n")
+            whole = tmp_path / "whole"
+            whole.write_text(f"{other.url}\n")
+            whole.rename(file)
             wait_for(lambda: one.id not in live.replicas())
             assert names(live) == {"stub-1"}
 
@@ -97,9 +102,7 @@ def test_a_name_that_resolves_anew_changes_the_fleet():
         task = asyncio.ensure_future(
             follow_name(fleet, "https://engines:8000", 1, print, look_up, 0.01)
         )
-        async with asyncio.timeout(10):
-            while {one.id for one in fleet} != {"10.0.0.2:8000", "10.0.0.3:8000"}:
-                await asyncio.sleep(0.01)
+        await until(lambda: {one.id for one in fleet} == {"10.0.0.2:8000", "10.0.0.3:8000"})
         task.cancel()
         origins = [one.pool.origin for one in fleet]
         return [one.server_name for one in origins], [one.authority for one in origins]

@@ -8,7 +8,7 @@ import pytest
 from kvikk.router.proxy.keys import Keys, TenantLimits
 from kvikk.router.proxy.known_head import known_head
 from kvikk.router.proxy.request import ClientRequest, RequestHead
-from tests.router.live import LiveRouter
+from tests.router.live import LiveRouter, read_answer
 
 BODY = b'{"model":"stub","messages":[{"role":"user","content":"%b"}]}'
 HEAD = (
@@ -72,7 +72,7 @@ def test_what_is_read_in_another_way_is_not_remembered(headers: dict[str, bytes]
 def test_requests_on_one_connection_are_told_apart(live: LiveRouter, three_stubs) -> None:
     """Ids, lengths, bodies and routes are each request's own, also behind one that is alike."""
     bodies = [BODY % (b"x" * length) for length in (10, 10, 3000, 1, 50_000, 10)]
-    with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
+    with live.connect() as connection:
         answers = [ask(connection, whole(body)) for body in bodies]
         ids = [re.search(rb"x-request-id: (\S+)", answer)[1] for answer in answers]
         assert len(set(ids)) == len(bodies)
@@ -93,13 +93,6 @@ def test_requests_on_one_connection_are_told_apart(live: LiveRouter, three_stubs
 
 
 def ask(connection: socket.socket, data: bytes) -> bytes:
-    """Send at once, and read one answer that has a length."""
+    """Send at once, and read one answer."""
     connection.sendall(data)
-    answer = b""
-    while not (
-        found := re.search(rb"(?i)content-length: (\d+).*?\r\n\r\n", answer, re.DOTALL)
-    ) or len(answer) < found.end() + int(found[1]):
-        piece = connection.recv(1 << 16)
-        assert piece
-        answer += piece
-    return answer
+    return read_answer(connection)
