@@ -189,9 +189,9 @@ def router(
 def read_answer(connection: socket.socket) -> bytes:
     """One answer that has a length, however its bytes come."""
     got = b""
-    while not (
-        found := re.search(rb"(?i)content-length: (\d+).*?\r\n\r\n", got, re.DOTALL)
-    ) or len(got) < found.end() + int(found[1]):
+    while not (found := re.search(rb"(?i)content-length: (\d+).*?\r\n\r\n", got, re.DOTALL)) or len(
+        got
+    ) < found.end() + int(found[1]):
         piece = connection.recv(1 << 16)
         assert piece, got
         got += piece

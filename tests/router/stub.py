@@ -1,9 +1,9 @@
 """A replica without an engine: a real HTTP server in a process of its own, told what to do.
 
 What it does with a request stands in the request: a member ``stub`` of the body, or of a
-``x-stub`` header. It remembers what it was sent, byte for byte, and who left early. An answer can be
-held until the test releases it, so that nothing depends on how long anything takes. It is written on
-plain streams and shares no code with the router.
+``x-stub`` header. It remembers what it was sent, byte for byte, and who left early. An answer can
+be held until the test releases it, so that nothing depends on how long anything takes. It is
+written on plain streams and shares no code with the router.
 """
 
 import argparse
