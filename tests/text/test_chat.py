@@ -137,6 +137,7 @@ def test_what_a_template_may_write_grows_with_the_messages_however_short_they_ar
 def test_the_clock_of_one_rendering_does_not_run_in_the_next(template_of):
     template = template_of("{% for m in messages %}{{ m.role }}{% endfor %}")
     template._environment._clock.deadline_s = time.monotonic() - 1
+    template._environment._clock.processor_deadline_s = time.thread_time() - 1
     assert template.render(CONVERSATIONS[0]) == "user"
 
 
