@@ -53,7 +53,7 @@ def opened(browser: Browser, url: str, width: int = 1280, **context: str) -> Ite
     """The page at ``url``; what its console complained of, and which hosts it asked."""
     tab = browser.new_context(viewport={"width": width, "height": 900}, **context)
     page = tab.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     found = OpenPage(page)
     page.on(
         "console",

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import openai
 from kvikk.engine.options import EngineOptions
 from kvikk.server.options import ServerOptions
 
-START_S = 120  # kernels may have to be compiled first
+PATIENCE_S = 60  # with what takes a moment, on a machine that has much else to do
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class LiveServer:
             float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[{{ ]", line)
         )
 
-    def wait_for(self, condition, timeout_s: float = 20) -> None:
+    def wait_for(self, condition, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
@@ -56,6 +57,15 @@ class LiveServer:
 
     def wait_until_idle(self) -> None:
         self.wait_for(lambda: self.cache()["live_blocks"] == 0)
+
+    def leave(self, path: str, body: object) -> None:
+        """Ask, and go without an answer once the engine is at work."""
+        host, port = self.url.removeprefix("http://").split(":")
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + content)
+            self.wait_for(lambda: self.cache()["live_blocks"] > 0)
 
 
 def start(options: ServerOptions) -> AbstractContextManager[LiveServer]:
@@ -80,12 +90,12 @@ def start_command(module: str, *arguments: str, **environment: str) -> Iterator[
                 break
         else:
             raise AssertionError(f"the server did not start: {''.join(log)}")
-        with httpx.Client(base_url=found[1], timeout=60) as http:
+        with httpx.Client(base_url=found[1], timeout=2 * PATIENCE_S) as http:
             yield LiveServer(found[1], process, http)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=10)
+            process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()

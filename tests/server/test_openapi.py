@@ -59,7 +59,7 @@ def test_no_request_makes_the_server_fail(mode: GenerationMode, api: Any) -> Non
         @FEW
         @given(operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
-            response = case.call()
+            response = case.call(timeout=250)  # its own ten seconds are few on a busy machine
             statuses[case.path, response.status_code] += 1
             case.validate_response(response, checks=[not_a_server_error])
 

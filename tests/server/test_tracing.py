@@ -25,7 +25,7 @@ TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "tracestate": "vendor=value"}
 KEY = {"Authorization": "Bearer a-secret-key"}
 SECRET = "unmistakable"
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Collector:
@@ -132,10 +132,10 @@ def server(tiny_model: Path, collector: Collector) -> Iterator[LiveServer]:
 
 
 @contextmanager
-def serving(model: Path, endpoint: str) -> Iterator[LiveServer]:
+def serving(model: Path, endpoint: str, timeout_s: int = PATIENCE_S) -> Iterator[LiveServer]:
     arguments = ["--port", "0", "--kv-memory", "64MiB", "--backend", "reference"]
     arguments += ["--api-key", "a-secret-key", "--otlp-traces-endpoint", endpoint]
-    timeout = {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1"}
+    timeout = {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": str(timeout_s)}
     with start_command("kvikk", "serve", str(model), *arguments, **timeout) as live:
         yield live
 
@@ -264,7 +264,7 @@ def test_what_was_sent_is_counted(server: LiveServer) -> None:
 def test_a_dead_collector_holds_up_nobody_and_is_spoken_of(tiny_model: Path) -> None:
     with collecting() as dead:
         pass
-    with serving(tiny_model, dead.url) as live:
+    with serving(tiny_model, dead.url, 1) as live:
         for _ in range(3):
             chat(live, "hello")
         live.wait_for(lambda: live.metric('kvikk_traces_total{outcome="refused"}') == 3)
