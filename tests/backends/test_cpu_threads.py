@@ -50,7 +50,7 @@ def test_a_pool_of_any_kind_and_size_gives_the_same_bits(setting: str) -> None:
         env={**os.environ, name: value},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=True,
     )
     assert result.stdout.strip() == expected
@@ -128,7 +128,8 @@ def test_kernels_cut_short_are_compiled_anew(
     expected = digest_of_logits()
     kept = cache_folder() / "kernels" / SOURCE_DIGEST
     copied = tmp_path / "kernels" / SOURCE_DIGEST
-    shutil.copytree(kept, copied)
+    # Whoever compiles at this moment has files that go away.
+    shutil.copytree(kept, copied, ignore=shutil.ignore_patterns("*.tmp.*"))
     monkeypatch.setenv("KVIKK_HOME", str(tmp_path))
     damaged = [path for path in copied.rglob(f"*.{suffix}") if "tile_join_" in path.name]
     assert damaged

@@ -156,7 +156,7 @@ def test_random_arrivals_are_those_of_a_poisson_process() -> None:
 
 def test_an_open_loop_does_not_wait_for_answers(base_url: str) -> None:
     report = measure(
-        ServeOptions(base_url, "completions", rate_per_s=200, seed=5), Fixed(6, 20, 40)
+        ServeOptions(base_url, "completions", rate_per_s=200, seed=5), Fixed(6, 20, 120)
     )
     assert report.summary.completed == 6
     sent = [result.sent_s for result in report.run.results]

@@ -20,7 +20,7 @@ def engine_that_knows(
     for group, key, block in engine.cache.idle(next(iter(engine.sessions)).keys):
         engine.tiering.hand_down([(group, key, block)])
         engine.cache.let_go([(group, key, block)])
-    assert engine.tiering.drain(20)
+    assert engine.tiering.drain(120)
     engine.tiering.speed.tokens_per_s.feed(tokens_per_s)
     (speed,) = engine.tiering._lower.speeds
     speed.latency_s.feed(latency_s)
@@ -74,6 +74,6 @@ def test_a_tier_that_was_slow_is_asked_again_as_soon_as_it_answers_others_quickl
     engine, expected = engine_that_knows(tokens_per_s=1e3, latency_s=5, bytes_per_s=1e9)
     for number in range(40):  # requests that want nothing from it, and tell it what they used
         driver.run(engine, [driver.request(f"other {number}", [50, 51, 52, 53, number], 2)])
-        assert engine.tiering.drain(20)
+        assert engine.tiering.drain(120)
     spans = told(engine, expected)
     assert [span.cause for span in spans] == [Cause.HIT_HOST, Cause.TAIL]

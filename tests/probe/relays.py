@@ -16,7 +16,7 @@ def relay(url: str, change: Callable[[dict[str, Any]], Any]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(httpx.get(url + self.path).json())
+            self._answer(httpx.get(url + self.path, timeout=60).json())
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))

@@ -66,7 +66,7 @@ def serving(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def run_against(
     live: LiveServer, prices: str | None = None, style: Style = "openai", **options: object
 ) -> Run:
-    api = Api(f"{live.url}/v1", style=style, patience_s=options.pop("patience_s", 30))
+    api = Api(f"{live.url}/v1", style=style, patience_s=options.pop("patience_s", 120))
     api.model = api.first_model()
     return Run(api, Tariff(prices), **options)
 

@@ -43,7 +43,7 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
     )
     client = redis.Redis(unix_socket_path=str(socket))
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 client.ping()
