@@ -11,13 +11,16 @@ import os
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from kvikk.cli.columns import columns
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.keys import joined
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 OTHERS_PER_REPLICA = 8000
 OTHER_PROMPT_BLOCKS = 40
+_Asked = TypeVar("_Asked")
 
 
 def main() -> None:
@@ -33,7 +36,7 @@ def main() -> None:
 
     def hold(slot: int, keys: list[bytes]) -> None:
         index.add(slot, keys)
-        caches[slot].use(keys)
+        caches[slot].use(joined(keys))
 
     for slot in range(count):
         for _ in range(OTHERS_PER_REPLICA // OTHER_PROMPT_BLOCKS):
@@ -49,15 +52,15 @@ def main() -> None:
         keys = [os.urandom(32) for _ in range(options.blocks)]
         for slot, length in enumerate(lengths):
             hold(slot, keys[:length])
-        told, learned = (
-            _times(it.hit_blocks, keys, lengths, options.rounds) for it in (index, tree)
-        )
+        told = _times(index.hit_blocks, list, keys, lengths, options.rounds)
+        learned = _times(tree.hit_blocks, joined, keys, lengths, options.rounds)
         rows.append((name, *told, *learned))
     print(columns(rows, right=(1, 2, 3, 4)))
 
 
 def _times(
-    ask: Callable[[list[bytes], int], list[int]],
+    ask: Callable[[_Asked, int], list[int]],
+    form: Callable[[list[bytes]], _Asked],
     keys: list[bytes],
     lengths: list[int],
     rounds: int,
@@ -65,7 +68,7 @@ def _times(
     """The least and the middle one."""
     times_s = []
     for _ in range(rounds):
-        asked = [bytes(bytearray(key)) for key in keys]
+        asked = form([bytes(bytearray(key)) for key in keys])
         started_s = time.perf_counter()
         hits = ask(asked, len(lengths))
         times_s.append(time.perf_counter() - started_s)

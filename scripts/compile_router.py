@@ -73,12 +73,13 @@ def _compiled() -> ModuleType:
 def _compile() -> None:
     """Raises whatever goes wrong; SystemExit where it is mypyc that does not like something."""
     from mypyc.build import mypycify
-    from setuptools import Distribution
+    from setuptools import Distribution, Extension
 
     compiled = _compiled()
     sources = [compiled.source(module) for module in compiled.MODULES]
+    in_c = {module: compiled.source(module).with_suffix(".c") for module in compiled.IN_C}
     # Also of what they only call: compiled code relies on its types.
-    read = [compiled.ROOM / "compiled.py", *_with_imports(sources)]
+    read = [compiled.ROOM / "compiled.py", *_with_imports(sources), *in_c.values()]
     record = {os.path.relpath(file, compiled.ROOM): compiled.digest(file) for file in read}
     os.chdir(_SOURCES)
     folder = compiled.LIBRARIES.parent
@@ -95,6 +96,10 @@ def _compile() -> None:
             group_name=compiled.SHARED_LIBRARY.removesuffix("__mypyc"),
             target_dir=temporary,
         )
+        extensions += [
+            Extension(f"kvikk.router.{module}", [str(file)], extra_compile_args=["-O3"])
+            for module, file in in_c.items()
+        ]
         distribution = Distribution({"name": "kvikk", "ext_modules": extensions})
         command = distribution.get_command_obj("build_ext")
         command.build_temp, command.build_lib = f"{temporary}/objects", f"{temporary}/libraries"

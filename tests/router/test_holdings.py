@@ -17,6 +17,7 @@ from kvikk.cache.records import GroupSpec
 from kvikk.engine.requests import Generation, Request
 from kvikk.router.holdings.drift import Drift
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.keys import joined
 from kvikk.router.holdings.learned import Learned, Promised
 from kvikk.router.holdings.subscription import Subscription
 from kvikk.router.holdings.told import Told
@@ -164,15 +165,15 @@ def test_a_million_distinct_prompts_leave_what_is_learned_bounded() -> None:
     tree = PrefixTree()
     learned = Learned(0, tree, 500)
     for number in range(1_000_000):
-        learned.use((number.to_bytes(4),))
+        learned.use(joined([number.to_bytes(4)]))
     assert len(tree) == len(learned) == 500
 
 
 def test_siblings_find_what_the_first_of_them_was_sent() -> None:
     tree, index = PrefixTree(), PrefixIndex()
     prompt = [bytes([number]) for number in range(9)]
-    Learned(1, tree, 100).use(prompt)
-    assert tree.hit_blocks(prompt, 2) == [0, 9]
+    Learned(1, tree, 100).use(joined(prompt))
+    assert tree.hit_blocks(joined(prompt), 2) == [0, 9]
     promised = Promised(2, index)
     promised.promise(prompt[:4])
     promised.promise(prompt[:6])
@@ -191,9 +192,9 @@ def test_drift_repairs_itself() -> None:
     def wrong(rounds: int) -> float:
         errors = 0
         for turn in range(rounds):
-            prompt = [b"%02d.%d" % (turn % 40, place) for place in range(3)]
+            prompt = joined([b"%02d.%d" % (turn % 40, place) for place in range(3)])
             if turn % 3 == 0:
-                prompt = [b"once %d" % turn]
+                prompt = joined([b"once %d" % turn])
             (predicted,), (reported,) = (one.hit_blocks(prompt, 1) for one in (believed, truth))
             errors += abs(predicted - reported)
             learned.correct(predicted, reported)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvikk.errors import RequestError
+from kvikk.router.holdings.keys import joined
 from kvikk.router.placement.books import CAUSES, Answer, FleetBooks
 from kvikk.router.placement.capacity import _of_kvikk, _of_vllm
 from kvikk.router.placement.options import EventSource, PlacementOptions, parse_event_source
@@ -177,7 +178,7 @@ def test_what_is_sent_before_a_prompt_is_read_goes_where_it_would_have_gone(name
 
 
 def answer(keys: list[int], hit: int = 0, **more) -> Answer:
-    names = [b"%04d" % key for key in keys]
+    names = joined([b"%04d" % key for key in keys])
     return Answer("a", names, 10, more.pop("session", b""), 10 * len(keys), hit, **more)
 
 

@@ -16,11 +16,11 @@ def test_keys_come_from_parsed_content_and_not_from_the_body_as_text(text_side: 
     path, body = "/v1/chat/completions", json.dumps(one, indent=8).encode()
     spaced = Asked("", path, "m", "tenant", b"", body, json.loads(body), {})
     once, again = (read_prompt(one, None) for one in (asked(one), spaced))
-    assert (once.learned.keys, once.session) == (again.learned.keys, again.session)
+    assert (once.keys.data, once.session) == (again.keys.data, again.session)
     first, second = (read_prompt(asked(body), None) for body in (one, other))
     assert first.session_name == second.session_name == ""
     assert first.session != second.session
-    assert first.learned.keys[:5] == second.learned.keys[:5]
+    assert first.keys.first(5).data == second.keys.first(5).data
 
 
 def test_prompts_of_token_ids_are_keyed_by_their_tokens_and_not_by_their_length() -> None:
@@ -28,8 +28,8 @@ def test_prompts_of_token_ids_are_keyed_by_their_tokens_and_not_by_their_length(
     one, other = ({"prompt": [start + n for n in range(64)]} for start in (0, 1))
     first, second = (read_prompt(asked(body, path=path), None) for body in (one, other))
     assert first.size == second.size == 64
-    assert len(first.learned.keys) == 2
-    assert not set(first.learned.keys) & set(second.learned.keys)
+    assert first.keys.count == 2
+    assert not set(first.keys.split()) & set(second.keys.split())
 
 
 def test_a_session_is_the_caller_s_word_for_it_or_its_beginning() -> None:
@@ -82,7 +82,7 @@ def test_what_is_more_than_text_is_compared_by_content(text_side: TextSide) -> N
     parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
     prompt = read_prompt(asked(body), text_side, (16,))
-    assert prompt.learned.block_tokens == 0
+    assert prompt.block_tokens == 0
     assert prompt.told == ()
 
 
@@ -105,8 +105,8 @@ def test_a_message_has_the_same_keys_as_a_text_and_as_parts_and_beside_any_other
             [{"role": "user", "content": text}, *tail],
         )
     )
-    assert (plain.learned.keys, plain.session) == (listed.learned.keys, listed.session)
-    assert list(longer.learned.keys[: len(plain.learned.keys)]) == list(plain.learned.keys)
+    assert (plain.keys.data, plain.session) == (listed.keys.data, listed.session)
+    assert longer.keys.first(plain.keys.count).data == plain.keys.data
     assert longer.prefix == plain.prefix != b""
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kvikk.cache.eviction.base import leading_blocks
 from kvikk.cache.eviction.lru import Lru
+from kvikk.router.holdings.keys import joined
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 CACHES = 3
@@ -41,17 +42,18 @@ def test_each_cache_of_a_tree_is_an_lru_cache_to_the_block(capacities: list[int]
     for turn, (which, kept, added, users, (changed, size)) in enumerate(steps):
         blocks = earlier[-1 - which % len(earlier)][:kept] + bytes(byte % 3 for byte in added)
         earlier.append(blocks)
-        keys = chain(blocks)
+        names = chain(blocks)
+        keys = joined(names)
         if 0 < size <= 20:
             caches[changed].resize(size)
             tables[changed].resize(size)
-        held = [leading_blocks(table, keys) for table in tables]
+        held = [leading_blocks(table, names) for table in tables]
         path = tree.walk(keys)
         assert tree.hit_blocks(keys, CACHES) == held == [one.leading(path) for one in caches]
         for user in users:
             table = tables[user]
-            table.use(keys)
-            last_uses[user].update(dict.fromkeys(keys[: table.capacity], turn))
+            table.use(names)
+            last_uses[user].update(dict.fromkeys(names[: table.capacity], turn))
             assert caches[user].use(keys, turn) == min(held[user], table.capacity)
         orders = [list(table.oldest(len(table))) for table in tables]
         assert len(tree) == len(set().union(*orders))

@@ -26,7 +26,7 @@ SHARED_LIBRARY = "kvikk_router__mypyc"
 
 MODULES = (
     *("deciding", "load", "rates", "records"),
-    *(f"holdings.{name}" for name in ("drift", "index", "learned", "tree")),
+    *(f"holdings.{name}" for name in ("drift", "index", "keys", "learned", "tree")),
     *(f"placement.{name}" for name in ("aware", "books", "content", "perfect", "prompts")),
     "placement.replica",
     *(f"policies.by_{name}" for name in ("hash", "key", "load", "prefix", "turn")),
@@ -37,6 +37,8 @@ MODULES = (
     *(f"proxy.{name}" for name in ("queue", "replica", "request", "response", "upstream")),
     "proxy.usage",
 )
+IN_C = ("placement.chunk_keys",)
+"""Of these the C beside the source is compiled, which does the same."""
 
 
 def source(module: str) -> Path:
@@ -67,7 +69,7 @@ def is_current() -> bool:
 class _Finder(MetaPathFinder):
     """Finds the libraries before Python finds the sources."""
 
-    names = frozenset([SHARED_LIBRARY, *(f"kvikk.router.{module}" for module in MODULES)])
+    names = frozenset([SHARED_LIBRARY, *(f"kvikk.router.{module}" for module in (*MODULES, *IN_C))])
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

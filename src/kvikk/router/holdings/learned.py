@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kvikk.router.holdings.index import PrefixIndex
+from kvikk.router.holdings.keys import Keys
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 # What is believed too much costs a replica's time, what is believed too little only a detour: the
@@ -32,7 +33,7 @@ class Learned:
         """How much it is believed to hold."""
         return self._cache.capacity
 
-    def use(self, keys: Sequence[bytes]) -> None:
+    def use(self, keys: Keys) -> None:
         """It was sent a prompt of these blocks."""
         self._cache.use(keys)
 

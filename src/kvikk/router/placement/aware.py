@@ -15,12 +15,12 @@ from kvikk.router.holdings.index import PrefixIndex
 from kvikk.router.holdings.tree import PrefixTree
 from kvikk.router.placement.books import Answer, FleetBooks
 from kvikk.router.placement.capacity import ask_capacity
+from kvikk.router.placement.chunk_keys import CHUNK_BYTES
 from kvikk.router.placement.decision_log import KEY_BYTES, DecisionLog
 from kvikk.router.placement.figures import exposition, fleet_json, page
 from kvikk.router.placement.options import PlacementOptions
 from kvikk.router.placement.prompts import (
     BYTES_PER_TOKEN,
-    CHUNK_BYTES,
     CHUNK_TOKENS,
     DEFAULT_BLOCK_TOKENS,
     Prompt,
@@ -133,7 +133,7 @@ class AwarePlacement:
         prompt = read_prompt(asked, self._options.text_side, self._told_sizes, self._adapters)
         state = self._model(asked.model)
         state.turn += 1
-        is_text = prompt.learned.block_tokens == 0
+        is_text = prompt.block_tokens == 0
         tokens = round(prompt.size / state.bytes_per_token) if is_text else prompt.size
         tokens = max(1, tokens or len(asked.body) // 4)
         return RoutedRequest(
@@ -157,7 +157,7 @@ class AwarePlacement:
         decision = decide(self.policy, request, replicas, tried)
         view, read = decision.replica, cast(_Read, request.prompt)
         read.work_tokens = view.waiting_tokens + request.prompt_tokens - decision.hit_tokens
-        self._learn(self.holders[view.slot], read)
+        self._learn(self.holders[view.slot], read.prompt)
         if read.prompt.session:
             self._homes.pop(read.prompt.session, None)
             self._homes[read.prompt.session] = view.slot
@@ -173,7 +173,7 @@ class AwarePlacement:
         if holder is None or holder.view is not decision.replica:
             return
         if holder.promised is not None and prompt.told:
-            holder.promised.settle(prompt.learned.keys)
+            holder.promised.settle(prompt.blocks)
         if outcome.error or outcome.status != 200:
             return
         if read.is_stream and outcome.first_byte_s is not None:
@@ -219,11 +219,11 @@ class AwarePlacement:
 
     def _hit_tokens(self, prompt: Prompt, state: _ModelState, prompt_tokens: int) -> list[int]:
         """For each slot, what that replica is believed to hold of the prompt."""
-        keys, num_slots = prompt.learned.keys, self._num_slots
-        learned = self.learned.hit_blocks(keys, num_slots)
+        num_slots = self._num_slots
+        learned = self.learned.hit_blocks(prompt.keys, num_slots)
         if prompt.told:
-            learned = list(map(max, learned, self.index.hit_blocks(keys, num_slots)))
-        block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
+            learned = list(map(max, learned, self.index.hit_blocks(prompt.blocks, num_slots)))
+        block_tokens = prompt.block_tokens or CHUNK_BYTES / state.bytes_per_token
         most = prompt_tokens - 1  # the last token always runs
         hits = [blocks and min(round(blocks * block_tokens), most) for blocks in learned]
         for view in prompt.told:
@@ -234,13 +234,12 @@ class AwarePlacement:
                     hits[slot] = max(hits[slot], min(blocks * view.block_tokens, reach))
         return hits
 
-    def _learn(self, holder: Holder, read: "_Read") -> None:
+    def _learn(self, holder: Holder, prompt: Prompt) -> None:
         """The replica will hold this prompt: it says so itself soon, or it is remembered here."""
-        keys = read.prompt.learned.keys
-        if holder.promised is not None and holder.tells and read.prompt.told:
-            holder.promised.promise(keys)
-        elif keys:
-            holder.learned.use(keys)
+        if holder.promised is not None and holder.tells and prompt.told:
+            holder.promised.promise(prompt.blocks)
+        else:
+            holder.learned.use(prompt.keys)
 
     def _account(
         self,
@@ -255,17 +254,17 @@ class AwarePlacement:
         hit = predicted
         if reported is not None and reported.prompt_tokens > 0:
             prompt_tokens = reported.prompt_tokens
-            if prompt.learned.block_tokens == 0:
+            if prompt.block_tokens == 0:
                 state.calibrate(prompt.size, prompt_tokens)
             if reported.cached_tokens is not None:
                 hit = min(reported.cached_tokens, prompt_tokens)
                 self._compare(holder, prompt, prompt_tokens, predicted, hit)
-        block_tokens = prompt.learned.block_tokens or CHUNK_BYTES / state.bytes_per_token
+        block_tokens = prompt.block_tokens or CHUNK_BYTES / state.bytes_per_token
         others = self._told_elsewhere(prompt, prompt_tokens, holder) if prompt.told else 0
         self.books.take(
             Answer(
                 decision.replica.id,
-                prompt.learned.keys,
+                prompt.keys,
                 block_tokens,
                 prompt.session,
                 prompt_tokens,
@@ -287,8 +286,8 @@ class AwarePlacement:
                     "prompt_tokens": prompt_tokens,
                     "completion_tokens": reported.completion_tokens if reported else 0,
                     # Of content, a nominal size: a trace has one, whatever tokens turn out to be.
-                    "block_size": prompt.learned.block_tokens or CHUNK_TOKENS,
-                    "block_keys": [key[:KEY_BYTES].hex() for key in prompt.learned.keys],
+                    "block_size": prompt.block_tokens or CHUNK_TOKENS,
+                    "block_keys": [key[:KEY_BYTES].hex() for key in prompt.keys.split()],
                     "replica": decision.replica.id,
                     "policy": decision.policy,
                     "reason": decision.reason,
@@ -307,7 +306,7 @@ class AwarePlacement:
         """Hold what was believed against what was reused, and believe more or less from now on."""
         holder.drift.note(prompt_tokens, min(predicted, prompt_tokens), reported)
         # Content is cut elsewhere than a replica's blocks: what is within one of them is no error.
-        size = prompt.learned.block_tokens
+        size = prompt.block_tokens
         slack = size or max(128, prompt_tokens // 10)
         if abs(predicted - reported) > slack and not (holder.tells and prompt.told):
             holder.learned.correct(predicted, reported)

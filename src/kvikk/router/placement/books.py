@@ -12,10 +12,10 @@ Beside that three oracles run on the same prompts: one cache that forgets nothin
 replicas' memory, and caches like the replicas' with perfect placement.
 """
 
-from collections.abc import Sequence
 from itertools import count
 from typing import Final, Literal
 
+from kvikk.router.holdings.keys import Keys
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 from kvikk.router.placement.perfect import Placed
 
@@ -53,7 +53,7 @@ class Answer:
     def __init__(
         self,
         replica: str,
-        keys: Sequence[bytes],
+        keys: Keys,
         block_tokens: float,
         session: bytes,
         prompt_tokens: int,
@@ -104,7 +104,7 @@ class FleetBooks:
     def take(self, answer: Answer) -> None:
         """Account for one answer, soon."""
         self._due.append(answer)
-        self._due_keys += len(answer.keys)
+        self._due_keys += answer.keys.count
         if len(self._due) >= _MOST_DUE or self._due_keys >= _MOST_DUE_KEYS:
             self.settle()
 

@@ -6,9 +6,10 @@ traffic, so both are tried all along, and the better one counts.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
+from kvikk.router.holdings.keys import Keys
 from kvikk.router.holdings.tree import PrefixTree, TreeCache
 
 _MOST_SESSIONS = 1 << 16
@@ -45,7 +46,7 @@ class Placed:
                 place = self._free.pop() if self._free else next(self._places)
                 self._caches[name] = TreeCache(self._tree, place, max(1, blocks))
 
-    def use(self, session: bytes, keys: Sequence[bytes]) -> int:
+    def use(self, session: bytes, keys: Keys) -> int:
         """A prompt of these blocks; returns how many it found."""
         if not self._caches:
             return 0
@@ -60,7 +61,7 @@ class Placed:
                 self._homes.popitem(last=False)
         return self._caches[home].use(keys, self._turn)
 
-    def _begin(self, keys: Sequence[bytes]) -> str:
+    def _begin(self, keys: Keys) -> str:
         """The replica for a new session.
 
         That which has the least recently used last block of all that it would drive out; then by
@@ -69,7 +70,7 @@ class Placed:
         is_beside, path = self._begins == "beside", self._tree.walk(keys)
         best, least = "", (self._turn, 0)
         for name, cache in self._caches.items():
-            held, new = cache.num_blocks, len(keys) - cache.leading(path)
+            held, new = cache.num_blocks, keys.count - cache.leading(path)
             excess = held + new - cache.capacity
             last_use = cache.last_use(excess - 1) if excess > 0 else -1
             cost = (last_use, new if is_beside else held)

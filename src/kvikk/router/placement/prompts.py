@@ -13,8 +13,10 @@ from typing import Any, Final, cast
 
 import xxhash
 
-from kvikk.cache.keys import KeyChain, content_keys, root_key
+from kvikk.cache.keys import KeyChain, root_key
 from kvikk.errors import KvikkError
+from kvikk.router.holdings.keys import NONE, Keys, joined
+from kvikk.router.placement.chunk_keys import CHUNK_BYTES, CHUNK_KEY_BYTES, chunk_keys
 from kvikk.router.placement.content import Content, read_content
 from kvikk.router.proxy.placement import Asked
 from kvikk.text.chat import ChatTemplate
@@ -22,9 +24,6 @@ from kvikk.text.tokenizer import Tokenizer
 from kvikk.wire.kv_events import published_salt
 from kvikk.wire.segments_any import Api
 
-# What a chunk costs is mostly the same at any length, and shorter prompts than one are not compared
-# at all: a first question and its system prompt are often some hundred bytes.
-CHUNK_BYTES = 256
 # A guess until usage has said how many tokens a model makes of a text.
 BYTES_PER_TOKEN = 4.0
 CHUNK_TOKENS = round(CHUNK_BYTES / BYTES_PER_TOKEN)
@@ -40,10 +39,7 @@ _APIS: Mapping[str, Api] = {
 
 
 class View:
-    """A prompt's keys as some replicas' blocks are named.
-
-    ``block_tokens`` is 0 for chunks of ``CHUNK_BYTES`` of content.
-    """
+    """A prompt's keys as some replicas' blocks are named."""
 
     __slots__ = ("block_tokens", "keys")
 
@@ -53,28 +49,37 @@ class View:
 
 
 class Prompt:
-    """A prompt: ``told`` as replicas name blocks that tell, ``learned`` as the router does itself.
+    """A prompt: ``told`` as replicas name blocks that tell, ``keys`` as the router does itself.
 
-    ``size`` is its length: tokens where it was tokenised, else bytes of content. ``session`` is a
-    digest of what it belongs to, by the caller's word (``session_name``) or by its beginning, and
-    ``key`` is the same where the word is one that keeps requests together wherever they begin;
-    ``prefix`` stands for how it begins, the same for all turns of a conversation.
+    ``block_tokens`` is what a key stands for, 0 for chunks of content; ``blocks`` are the keys one
+    by one, where replicas tell. ``size`` is its length: tokens where it was tokenised, else bytes
+    of content. ``session`` is a digest of what it belongs to, by the caller's word
+    (``session_name``) or by its beginning, and ``key`` is the same where the word is one that keeps
+    requests together wherever they begin; ``prefix`` stands for how it begins, the same for all
+    turns of a conversation.
     """
 
-    __slots__ = ("key", "learned", "prefix", "session", "session_name", "size", "told")
+    __slots__ = (
+        *("block_tokens", "blocks", "key", "keys", "prefix", "session", "session_name"),
+        *("size", "told"),
+    )
 
     def __init__(
         self,
-        learned: View,
+        keys: Keys,
+        block_tokens: int,
         told: tuple[View, ...] = (),
+        blocks: Sequence[bytes] = (),
         size: int = 0,
         session: bytes = b"",
         session_name: str = "",
         prefix: bytes = b"",
         key: bytes = b"",
     ) -> None:
-        self.learned: Final = learned
+        self.keys: Final = keys
+        self.block_tokens: Final = block_tokens
         self.told: Final = told
+        self.blocks: Final = blocks
         self.size: Final = size
         self.session: Final = session
         self.session_name: Final = session_name
@@ -82,7 +87,7 @@ class Prompt:
         self.key: Final = key
 
 
-EMPTY = Prompt(View(0, ()))
+EMPTY = Prompt(NONE, 0)
 
 
 @dataclass(frozen=True)
@@ -120,13 +125,14 @@ def read_prompt(
     name, named, key = _session(scope, asked, body)
     tokens = _tokens(asked, api, text_side)
     if tokens is None:
-        chunks = View(0, content_keys(scope, content.data, CHUNK_BYTES))
-        begins = _beginning(scope, content, chunks.keys)
-        prefix = begins or _family(chunks.keys, CHUNK_TOKENS)
-        return Prompt(chunks, (), len(content.data), named or begins, name, prefix, key)
+        keys = Keys(chunk_keys(scope, content.data), CHUNK_KEY_BYTES)
+        begins = _beginning(scope, content, keys)
+        prefix = begins or _family(keys, CHUNK_TOKENS)
+        return Prompt(keys, 0, (), (), len(content.data), named or begins, name, prefix, key)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)
-    learned = View(size, KeyChain(root, size, tokens).keys)
+    blocks = KeyChain(root, size, tokens).keys
+    keys = joined(blocks)
     adapter = asked.model if asked.model in adapters else ""
     # vLLM's events have the salt as it was sent, kvikk's a digest with the tenant's in it.
     salts = dict.fromkeys((own_salt, published_salt(server_salt(asked.salt, own_salt))))
@@ -136,9 +142,11 @@ def read_prompt(
         for salt in salts
     )
     beginning = content.data[: content.beginning_bytes]
-    begins = _beginning(scope, content, content_keys(scope, beginning, CHUNK_BYTES))
-    prefix = begins or _family(learned.keys, size)
-    return Prompt(learned, told, len(tokens), named or begins, name, prefix, key)
+    begins = _beginning(scope, content, Keys(chunk_keys(scope, beginning), CHUNK_KEY_BYTES))
+    prefix = begins or _family(keys, size)
+    if not told:
+        blocks = ()
+    return Prompt(keys, size, told, blocks, len(tokens), named or begins, name, prefix, key)
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +209,7 @@ def _metadata_user(body: Mapping[str, Any]) -> object:
     return metadata.get("user_id") if isinstance(metadata, dict) else None
 
 
-def _beginning(scope: bytes, content: Content, keys: Sequence[bytes]) -> bytes:
+def _beginning(scope: bytes, content: Content, keys: Keys) -> bytes:
     """A digest of how a conversation begins, empty if it does not.
 
     The key of the last whole chunk of the beginning stands for all before it.
@@ -211,7 +219,8 @@ def _beginning(scope: bytes, content: Content, keys: Sequence[bytes]) -> bytes:
         return b""
     chunks = stop // CHUNK_BYTES
     rest = content.data[chunks * CHUNK_BYTES : stop]
-    return xxhash.xxh3_128_digest(b"beginning\0" + (keys[chunks - 1] if chunks else scope) + rest)
+    before = keys.at(chunks - 1) if chunks else scope
+    return xxhash.xxh3_128_digest(b"beginning\0" + before + rest)
 
 
 def _tokens(asked: Asked, api: Api | None, text_side: TextSide | None) -> Sequence[int] | None:
@@ -263,9 +272,7 @@ def _is_token_ids(prompt: object) -> bool:
     )
 
 
-def _family(keys: Sequence[bytes], block_tokens: int) -> bytes:
+def _family(keys: Keys, block_tokens: int) -> bytes:
     """What stands for a prompt without messages: a key that stays the same as the prompt grows."""
     blocks = max(1, _FAMILY_TOKENS // block_tokens)
-    if len(keys) >= blocks:
-        return keys[blocks - 1]
-    return keys[0] if keys else b""
+    return keys.at(blocks - 1 if keys.count >= blocks else 0)
