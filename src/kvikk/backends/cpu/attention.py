@@ -42,19 +42,28 @@ _tile_values = pointer_call(7, num_facts=1)
 tile_join = pointer_call(4, num_facts=1)
 PIECE_SLOTS = 256
 SUB_BLOCK_SLOTS = 16
+# A row of scores, of 4 bytes each: a piece's, and room for a sub-block that is weighed ahead.
+SCORE_SLOTS = PIECE_SLOTS + SUB_BLOCK_SLOTS
 _SUB_BLOCKS_PER_PIECE = PIECE_SLOTS // SUB_BLOCK_SLOTS
 # Sub-blocks asked for ahead of their use, a few KB.
 LOOKAHEAD = 4
 MAX_TILE_ROWS = 8
-MAX_ITEM_TOKENS = 16
+# Rows of an item, where a KV head has few queries: they share what is brought from far.
+_ITEM_ROWS = 96
+_FEWEST_ITEM_TOKENS = 16
 # The score of a row that has seen nothing yet.
 NOTHING_SEEN = np.float32(-1e30)
 
 
+def max_item_tokens(num_queries: int) -> int:
+    """How many tokens an item has at most, where ``num_queries`` query heads read one KV head."""
+    return max(_ITEM_ROWS // num_queries, _FEWEST_ITEM_TOKENS)
+
+
 def scratch_bytes(head_dim: int, num_queries: int) -> int:
     """What one thread needs for one item; see ``attend`` for what lies where."""
-    item_rows = MAX_ITEM_TOKENS * num_queries
-    words = 2 * item_rows * (head_dim + 1) + MAX_TILE_ROWS * (head_dim + 2 * PIECE_SLOTS + 4)
+    item_rows = max_item_tokens(num_queries) * num_queries
+    words = 2 * item_rows * (head_dim + 1) + MAX_TILE_ROWS * (head_dim + 2 * SCORE_SLOTS + 4)
     return 4 * words + 8 * (_SUB_BLOCKS_PER_PIECE + LOOKAHEAD) + 4096
 
 
@@ -104,7 +113,7 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
     context, to ``partials``. ``scratch`` is the thread's own:
 
         queries [item rows][words] | totals [item rows][head_dim] | seen [item rows][2]
-        scores [8][256] | weights [8][256] | piece totals [8][head_dim] | piece seen [8][2]
+        scores [8][272] | weights [8][272] | piece totals [8][head_dim] | piece seen [8][2]
         addresses of sub-blocks
     """
     positions = int32s(model.positions, model.num_tokens)
@@ -121,8 +130,8 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
     totals = queries + num_rows * words * 4
     seen_at = totals + num_rows * head_dim * 4
     scores = (seen_at + num_rows * 8 + 63) // 64 * 64
-    weights = scores + MAX_TILE_ROWS * PIECE_SLOTS * 4
-    piece_totals = weights + MAX_TILE_ROWS * PIECE_SLOTS * 4
+    weights = scores + MAX_TILE_ROWS * SCORE_SLOTS * 4
+    piece_totals = weights + MAX_TILE_ROWS * SCORE_SLOTS * 4
     piece_seen = piece_totals + MAX_TILE_ROWS * head_dim * 4
     address_list = piece_seen + MAX_TILE_ROWS * 8
     addresses = int64s(address_list, _SUB_BLOCKS_PER_PIECE + LOOKAHEAD)
@@ -180,7 +189,7 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
             if layer.score_cap != 0:
                 for index in range(rows):
                     row_scores = float32s(
-                        scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS
+                        scores + index * SCORE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS
                     )
                     cap_row(row_scores, np.float32(layer.score_cap))
             offset = start + first * SUB_BLOCK_SLOTS
@@ -191,7 +200,7 @@ def attend(model, layer, group, queries_address, item, kv_head, scratch):
                 position = np.int64(positions[tokens[(row + index) // num_queries]])
                 low = max(position + 1 - group.window, 0) if group.window > 0 else 0
                 _hide_slots(
-                    float32s(scores + index * PIECE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS),
+                    float32s(scores + index * SCORE_SLOTS * 4, num_sub_blocks * SUB_BLOCK_SLOTS),
                     low - offset,
                     position + 1 - offset,
                 )

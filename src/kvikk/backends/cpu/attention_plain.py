@@ -5,6 +5,7 @@ Each is compiled for a ``RowTile``. ``attention_vectors`` has the fast forms.
 
 import numpy as np
 
+from kvikk.backends.cpu.attention import SCORE_SLOTS, SUB_BLOCK_SLOTS
 from kvikk.backends.cpu.codes_plain import bfloat_of_float, coded_number, float_of_bfloat
 from kvikk.backends.cpu.facts import (
     tile_element_bits,
@@ -22,8 +23,7 @@ from kvikk.backends.cpu.raw import (
     uint32s,
 )
 
-_SLOTS = 16
-_PIECE_SLOTS = 256
+_SLOTS = SUB_BLOCK_SLOTS
 
 
 @inner
@@ -48,7 +48,7 @@ def _dot_words(total, a, b, elements):
 
 
 def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, scores):
-    """Scores ``[rows][256]`` of the tile's query rows against the keys of some sub-blocks.
+    """Scores ``[rows][272]`` of the tile's query rows against the keys of some sub-blocks.
 
     ``addresses`` lists where the sub-blocks' keys lie (and four more, to be fetched ahead by those
     who do that); the values lie ``value_offset`` behind them.
@@ -59,7 +59,7 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
         keys = int64s(addresses, num_sub_blocks)[sub_block]
         for row in range(tile_rows(tile)):
             query = uint32s(queries + row * words * 4, words)
-            out = float32s(scores + (row * _PIECE_SLOTS + sub_block * _SLOTS) * 4, _SLOTS)
+            out = float32s(scores + (row * SCORE_SLOTS + sub_block * _SLOTS) * 4, _SLOTS)
             for slot in range(_SLOTS):
                 out[slot] = 0
             for word in range(words):
@@ -71,7 +71,7 @@ def tile_scores_plain(tile, queries, addresses, num_sub_blocks, value_offset, sc
 
 @inner
 def _weigh(tile, scores, num_sub_blocks, weights, seen):
-    """From scores to weights ``[rows][256]``, 2**(score - largest); a score of -inf weighs zero.
+    """From scores to weights ``[rows][272]``, 2**(score - largest); a score of -inf weighs zero.
 
     ``seen`` gets for each row the largest score, at least -1e30, and the sum of the weights as they
     were stored.
@@ -80,9 +80,9 @@ def _weigh(tile, scores, num_sub_blocks, weights, seen):
     num_slots = num_sub_blocks * _SLOTS
     lanes = np.empty(_SLOTS, np.float32)
     for row in range(tile_rows(tile)):
-        inputs = float32s(scores + row * _PIECE_SLOTS * 4, num_slots)
-        halves = uint16s(weights + row * _PIECE_SLOTS * 4, num_slots)
-        singles = float32s(weights + row * _PIECE_SLOTS * 4, num_slots)
+        inputs = float32s(scores + row * SCORE_SLOTS * 4, num_slots)
+        halves = uint16s(weights + row * SCORE_SLOTS * 4, num_slots)
+        singles = float32s(weights + row * SCORE_SLOTS * 4, num_slots)
         largest = np.float32(-1e30)
         for slot in range(num_slots):
             largest = max(largest, inputs[slot])
@@ -114,7 +114,7 @@ def tile_values_plain(tile, scores, addresses, num_sub_blocks, value_offset, wei
         total = float32s(totals + row * head_dim * 4, head_dim)
         for i in range(head_dim):
             total[i] = 0
-        row_weights = uint32s(weights + row * _PIECE_SLOTS * 4, num_sub_blocks * units)
+        row_weights = uint32s(weights + row * SCORE_SLOTS * 4, num_sub_blocks * units)
         for sub_block in range(num_sub_blocks):
             values = int64s(addresses, num_sub_blocks)[sub_block] + value_offset
             for unit in range(units):

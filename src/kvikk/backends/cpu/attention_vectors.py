@@ -12,14 +12,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from kvikk.backends.cpu.attention import LOOKAHEAD, SCORE_SLOTS, SUB_BLOCK_SLOTS
 from kvikk.backends.cpu.codes_vectors import load_numbers, load_scales, splat_scale
 from kvikk.backends.cpu.dots import bfloats_of_floats, dot_bfloats, floats_of_bfloats
 from kvikk.backends.cpu.facts import RowTile
 from kvikk.backends.cpu.vectors import Float, Int, Loop, Vectors, Word64
 
-_SLOTS = 16
-_PIECE_SLOTS = 256
-_LOOKAHEAD = 4
+_SLOTS = SUB_BLOCK_SLOTS
 # Stored rows of a key to a turn of a loop: of words, of bytes, or of bytes of two words each. Half
 # as many where a head's words do not fill whole turns.
 _UNROLLED_ROWS = 16
@@ -63,12 +62,12 @@ def _tile_scores(
             entry = v.add(addresses, v.times(sub_block.index, 8))
             keys = v.load(Word64, entry)
             # Fetch keys some sub-blocks ahead; near the end, the first values instead.
-            ahead = v.add(sub_block.index, _LOOKAHEAD)
+            ahead = v.add(sub_block.index, LOOKAHEAD)
             beyond = builder.sub(ahead, num_sub_blocks)
             values = v.add(v.load(Word64, addresses, v.times(beyond, 8)), value_offset)
             more_keys = builder.icmp_signed("<", beyond, v.integer(0))
             values = builder.select(more_keys, keys, values)
-            fetched = builder.select(more_keys, v.load(Word64, entry, 8 * _LOOKAHEAD), values)
+            fetched = builder.select(more_keys, v.load(Word64, entry, 8 * LOOKAHEAD), values)
             for part in range(v.parts):
                 with Loop(v, num_turns, [v.floats(0.0)] * facts.rows) as turn:
                     turn_bytes = v.times(turn.index, turn_rows * row_bytes)
@@ -101,7 +100,7 @@ def _tile_scores(
                     sums = [v.multiply(one, scale) for one in sums]
                 out = v.add(scores, v.times(sub_block.index, 64))
                 for i in range(facts.rows):
-                    v.store(sums[i], out, 4 * (_PIECE_SLOTS * i + v.lanes * part))
+                    v.store(sums[i], out, 4 * (SCORE_SLOTS * i + v.lanes * part))
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 5), emit
@@ -121,9 +120,12 @@ def _tile_values(
 ) -> Any:
     """See ``attention_plain.tile_values_plain``.
 
-    Weights are made in the loop that first uses them, so that the CPU makes the next ones while it
-    multiplies by these: products take one kind of execution unit, much of 2**x another. A slice of
-    the columns at a time.
+    A slice of the columns at a time. In the first slice's loop a sub-block's weights are made while
+    those of the one before are multiplied by, a row's between two slots' products: they take other
+    execution units. One sub-block too many is weighed, from what lies behind the scores.
+
+    Weights are added up at the end, where registers are free. They take the place of the scores; as
+    values are multiplied by them (in fewer bits, or by their slot's scale) they lie in ``weights``.
     """
     facts: RowTile = tile.value
     units = _SLOTS // facts.elements_per_word
@@ -137,69 +139,82 @@ def _tile_values(
         places = [(row, v.lanes * part) for row in range(facts.rows) for part in range(v.parts)]
         of_row = [slice(v.parts * row, v.parts * (row + 1)) for row in range(facts.rows)]
 
-        def score_of(sub_block: ir.Value, row: int, slot: int) -> ir.Value:
-            address = v.add(scores, v.times(sub_block, 4 * _SLOTS))
-            return v.load(v.lanes_of(Float), address, 4 * (_PIECE_SLOTS * row + slot))
+        def scores_of(sub_block: ir.Value) -> ir.Value:
+            return v.add(scores, v.times(sub_block, 4 * _SLOTS))
+
+        def weights_of(sub_block: ir.Value) -> ir.Value:
+            return v.add(weights, v.times(sub_block, 4 * units))
+
+        def values_of(sub_block: ir.Value, ahead: int = 0) -> ir.Value:
+            entry = v.add(addresses, v.times(sub_block, 8))
+            return v.add(v.load(Word64, entry, 8 * ahead), value_offset)
 
         with Loop(v, num_sub_blocks, [v.floats(-1e30)] * len(places)) as loop:
-            for i, place in enumerate(places):
-                loop.carried[i] = v.maximum(loop.carried[i], score_of(loop.index, *place))
+            for i, (row, slot) in enumerate(places):
+                offset = 4 * (SCORE_SLOTS * row + slot)
+                score = v.load(v.lanes_of(Float), scores_of(loop.index), offset)
+                loop.carried[i] = v.maximum(loop.carried[i], score)
         largest = [v.largest(loop.carried[registers]) for registers in of_row]
         for row in range(facts.rows):
             v.store(largest[row], seen, 8 * row)
 
-        def weigh(
-            sub_block: ir.Value, values: ir.Value, out: ir.Value, sums: list[ir.Value]
-        ) -> None:
-            for i, (row, slot) in enumerate(places):
-                below = builder.fsub(score_of(sub_block, row, slot), v.splat(largest[row]))
-                offset = 4 * _PIECE_SLOTS * row + weight_bytes * slot
-                if facts.kv_dtype == "bf16":  # which keeps 8 bits
-                    rounded = bfloats_of_floats(v, v.exp2(below, terms=4))
-                    v.store(rounded, out, offset)
-                    weight = floats_of_bfloats(v, rounded)
-                else:
-                    weight = v.exp2(below, terms=4 if facts.is_coded else 6)
-                    scaled = weight
-                    if are_scaled_by_slot:
-                        scale = load_scales(v, facts, values, facts.scales_offset + 2 * slot)
-                        scaled = v.multiply(weight, scale)
-                    v.store(scaled, out, offset)
-                sums[i] = builder.fadd(sums[i], weight)
+        def weigh(sub_block: ir.Value, values: ir.Value, row: int, slot: int) -> None:
+            place = v.add(scores_of(sub_block), 4 * (SCORE_SLOTS * row + slot))
+            out = v.add(weights_of(sub_block), 4 * SCORE_SLOTS * row + weight_bytes * slot)
+            score = v.load(v.lanes_of(Float), place)
+            below = builder.fsub(score, v.splat(largest[row]))
+            if facts.kv_dtype == "bf16":  # which keeps 8 bits
+                multiplied = bfloats_of_floats(v, v.exp2(below, terms=3))
+                weight = floats_of_bfloats(v, multiplied)
+            else:
+                multiplied = weight = v.exp2(below, terms=4 if facts.is_coded else 6)
+                if are_scaled_by_slot:
+                    scale = load_scales(v, facts, values, facts.scales_offset + 2 * slot)
+                    multiplied = v.multiply(weight, scale)
+            v.store(multiplied, out)
+            v.store(weight, place)
+
+        first_values = values_of(v.integer(0))
+        for row, slot in places:
+            weigh(v.integer(0), first_values, row, slot)
 
         registers = facts.head_dim // v.lanes
         limit = (v.num_registers - _OTHER_REGISTERS) // facts.rows
         width = max(n for n in range(1, limit + 1) if registers % n == 0)
-        num_sums = facts.rows * width
         for first in range(0, registers, width):
-            num_carried = num_sums + (len(places) if first == 0 else 0)
-            with Loop(v, num_sub_blocks, [v.floats(0.0)] * num_carried) as loop:
-                sums, weight_sums = loop.carried[:num_sums], loop.carried[num_sums:]
-                entry = v.add(addresses, v.times(loop.index, 8))
-                values = v.add(v.load(Word64, entry), value_offset)
-                fetched = v.add(v.load(Word64, entry, 8 * _LOOKAHEAD), value_offset)
-                row_weights = v.add(weights, v.times(loop.index, 4 * units))
-                if first == 0:
-                    weigh(loop.index, values, row_weights, weight_sums)
+            with Loop(v, num_sub_blocks, [v.floats(0.0)] * (facts.rows * width)) as loop:
+                following = v.add(loop.index, 1)
+                values, next_values = values_of(loop.index), values_of(following)
+                fetched = values_of(loop.index, LOOKAHEAD)
+                row_weights = weights_of(loop.index)
                 for unit in range(units):
                     columns = [
                         _load_value(v, facts, values, fetched, unit, v.lanes * (first + i))
                         for i in range(width)
                     ]
                     for row in range(facts.rows):
-                        weight = v.splat_load(Int, row_weights, 4 * (_PIECE_SLOTS * row + unit))
+                        weight = v.splat_load(Int, row_weights, 4 * (SCORE_SLOTS * row + unit))
                         for i in range(width):
                             one = row * width + i
-                            sums[one] = _dot(v, facts, sums[one], columns[i], weight)
-                loop.carried = sums + weight_sums
-            if first == 0:
-                weight_sums = loop.carried[num_sums:]
-                for row, own in enumerate(of_row):
-                    v.store(v.sum(weight_sums[own]), seen, 8 * row + 4)
+                            loop.carried[one] = _dot(
+                                v, facts, loop.carried[one], columns[i], weight
+                            )
+                    if first == 0:
+                        begin, end = (len(places) * i // units for i in (unit, unit + 1))
+                        for place in places[begin:end]:
+                            weigh(following, next_values, *place)
             for row in range(facts.rows):
                 for i in range(width):
                     offset = 4 * (facts.head_dim * row + v.lanes * (first + i))
                     v.store(loop.carried[row * width + i], totals, offset)
+
+        with Loop(v, num_sub_blocks, [v.floats(0.0)] * len(places)) as loop:
+            for i, (row, slot) in enumerate(places):
+                offset = 4 * (SCORE_SLOTS * row + slot)
+                weight = v.load(v.lanes_of(Float), scores_of(loop.index), offset)
+                loop.carried[i] = builder.fadd(loop.carried[i], weight)
+        for row, own in enumerate(of_row):
+            v.store(v.sum(loop.carried[own]), seen, 8 * row + 4)
         return v.integer(0)
 
     return types.int64(tile, *[types.int64] * 7), emit
@@ -243,7 +258,12 @@ def _tile_join(
                 for offset in (0, 4)
             ]
             largest = v.maximum(*pairs[0])
-            before, piece = (v.exp2(builder.fsub(one, largest)) for one in pairs[0])
+            # One of both has the largest score, and weighs 1.
+            above = builder.fsub(*reversed(pairs[0]))
+            weight = v.exp2(builder.fneg(v.absolute(above)))
+            piece_leads = builder.fcmp_ordered(">", above, v.floats(0.0))
+            before = builder.select(piece_leads, weight, v.floats(1.0))
+            piece = builder.select(piece_leads, v.floats(1.0), weight)
 
             def joined(
                 a: ir.Value, b: ir.Value, before: ir.Value = before, piece: ir.Value = piece

@@ -4,7 +4,7 @@ An item is some tokens against some whole pieces, read through one sequence's bl
 context is covered by one item, or in parts by several that different threads may take; parts are
 joined in order (``attention_rows.attention_row``). Three ways to cut, which change no bits:
 
-    many tokens of a sequence    |  piece 0   piece 1   piece 2  |      one item for up to 16 tokens
+    many tokens of a sequence    |  piece 0   piece 1   piece 2  |      one item for up to 96 rows
     few sequences of one token   |    0    |    1    |     2     |      an item a piece
     sequences with one prefix    |       0 and 1     |   own 2   |      the first for all of them
 
@@ -14,7 +14,7 @@ are the same read its keys and values together, once. It does not matter why the
 
 import numpy as np
 
-from kvikk.backends.cpu.attention import MAX_ITEM_TOKENS, PIECE_SLOTS, first_piece
+from kvikk.backends.cpu.attention import PIECE_SLOTS, first_piece
 from kvikk.backends.cpu.jit import inner
 from kvikk.backends.cpu.raw import int32s, int64s
 from kvikk.backends.cpu.records import (
@@ -36,8 +36,8 @@ _SHARING_PARTS = 4
 # A family of so many tokens is not cut in two.
 _SMALLEST_FAMILY = 4
 # Below this many tokens in a step, attention is cut finer, so that no thread waits for another.
-_MANY_TOKENS = 128
-_FEW_ITEM_TOKENS = 4
+MANY_TOKENS = 128
+FEW_ITEM_TOKENS = 4
 
 
 def max_parts(max_pieces: int, max_sequences: int) -> int:
@@ -61,7 +61,7 @@ def list_items(model, group, index, positions, sequences, wanted_rows, block_siz
     if num_single > 1:
         _list_families(model, group, positions, sequences, block_size, parts, by_piece)
 
-    item_tokens = MAX_ITEM_TOKENS if num_tokens >= _MANY_TOKENS else _FEW_ITEM_TOKENS
+    item_tokens = group.item_tokens if num_tokens >= MANY_TOKENS else FEW_ITEM_TOKENS
     end = num_tokens
     while end > 0:
         start = end - 1
@@ -153,7 +153,7 @@ def _add_family(group, positions, sequences, parts, start, size, first, shared_e
         own = np.int64(positions[token]) // PIECE_SLOTS + 1 - shared_end
         _take_parts(group, parts, token, num_shared_parts + own)
     # In two items, unless they were too small, so that two threads have something to do.
-    item_tokens = min(max((size + 1) // 2, _SMALLEST_FAMILY), MAX_ITEM_TOKENS)
+    item_tokens = min(max((size + 1) // 2, _SMALLEST_FAMILY), group.item_tokens)
     leader = sequences[members[start]]
     if by_piece:
         for piece in range(shared_end - 1, first - 1, -1):

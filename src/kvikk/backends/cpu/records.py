@@ -57,9 +57,9 @@ MIXTURE = _record(
 
 # One cache group. ``items`` is where its attention work is listed, ``members`` the tokens of items:
 # all tokens in order, then those that share an item though they are no neighbours. ``stretches``
-# are what a layer's attention will read: see ``fetching``.
+# are what a layer's attention will read: see ``fetching``. An item has at most ``item_tokens``.
 GROUP = _record(
-    "window num_blocks block_bytes layer_bytes items members stretches"
+    "window num_blocks block_bytes layer_bytes item_tokens items members stretches"
     " tables table_columns num_items num_members num_parts num_stretches"  # * this line
 )
 

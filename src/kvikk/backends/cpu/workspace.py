@@ -10,12 +10,13 @@ from kvikk.backends.cpu.attention import (
     PIECE_SLOTS,
     SUB_BLOCK_SLOTS,
     head_partial_bytes,
+    max_item_tokens,
     scratch_bytes,
 )
 from kvikk.backends.cpu.blocks import BlockStore
 from kvikk.backends.cpu.facts import row_tiles
 from kvikk.backends.cpu.fetching import FETCHES_BYTES, MAX_STRETCHES
-from kvikk.backends.cpu.items import max_parts
+from kvikk.backends.cpu.items import FEW_ITEM_TOKENS, MANY_TOKENS, max_parts
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import (
     PlacedProduct,
@@ -47,7 +48,7 @@ from kvikk.backends.cpu.records import (
 )
 from kvikk.backends.cpu.threads import MEETING_BYTES
 from kvikk.backends.cpu.tiles import TILE_ROWS, DenseTile
-from kvikk.models.decoder import Decoder, DecoderLayer, Mixture, Rotation
+from kvikk.models.decoder import Attention, Decoder, DecoderLayer, Mixture, Rotation
 
 Table = NDArray[np.void]
 _ACTIVATIONS = {"silu": SILU, "gelu_tanh": GELU_TANH, "gelu": GELU}
@@ -396,10 +397,19 @@ class Workspace:
             row["num_blocks"] = self._plan.num_blocks[index]
             row["block_bytes"] = blocks[index].block_bytes
             row["layer_bytes"] = blocks[index].block_bytes // len(group.layers)
+            row["item_tokens"] = min(
+                self._item_tokens(self._decoder.layers[layer].attention) for layer in group.layers
+            )
             row["stretches"] = self._address(f"stretches {index}")
             row["items"] = self._address(f"items {index}")
             row["members"] = self._address(f"members {index}")
         return table
+
+    def _item_tokens(self, attention: Attention) -> int:
+        """Tokens of an attention item: so few that each thread finds two."""
+        most = max_item_tokens(attention.num_heads // attention.num_kv_heads)
+        shared_out = MANY_TOKENS * attention.num_kv_heads // (2 * self._num_threads)
+        return max(min(most, shared_out), FEW_ITEM_TOKENS)
 
     def _rotation_table(self) -> Table:
         table = np.zeros(len(self._rotations), ROTATION)
