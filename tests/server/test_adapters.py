@@ -133,7 +133,7 @@ def test_adapters_come_and_go_while_it_serves(server, folders):
     stream = server.client(OPERATOR).completions.create(
         model="blue",
         prompt=PROMPT,
-        max_tokens=4000,
+        max_tokens=12_000,
         temperature=0,
         stream=True,
         extra_body={"ignore_eos": True},

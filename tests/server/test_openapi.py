@@ -17,8 +17,9 @@ from tests.server.live import LiveServer, start
 # A short context: whoever asks for no limit gets a short answer.
 ENGINE = EngineOptions(threads=1, kv_memory_bytes=64 << 20, max_context_tokens=128)
 ANSWERING = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
-FEW = settings(
-    max_examples=6,
+# Of what the description allows not half gets an answer, and these are to give some: more of them.
+FEW, MORE = 6, 16
+QUICKLY = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
@@ -36,7 +37,7 @@ def api(short_server: LiveServer) -> Any:
 
     @described.hook
     def map_body(context: Any, body: Any) -> Any:
-        """Ask for the model that is there, and for few answers.
+        """Ask for the model that is there, for few answers, and for a stream where one is meant.
 
         Of another model nothing but its name is looked at, and a hundred answers take their time.
         """
@@ -44,7 +45,8 @@ def api(short_server: LiveServer) -> Any:
             return body
         few = {name: body[name] % 3 for name in ("n", "best_of") if type(body.get(name)) is int}
         known = {"model": "smollm2"} if isinstance(body.get("model"), str) else {}
-        return body | few | known
+        stream = {"stream": True} if isinstance(body.get("stream_options"), dict) else {}
+        return body | few | known | stream
 
     # Of the two that are left out one never ends, and one is the tests' own.
     return described.exclude(path="/v1/kvikk/live").exclude(path_regex="^/test/")
@@ -56,7 +58,7 @@ def test_no_request_makes_the_server_fail(mode: GenerationMode, api: Any) -> Non
     for result in api.get_all_operations():
         operation = result.ok()
 
-        @FEW
+        @settings(QUICKLY, max_examples=MORE if operation.path in ANSWERING else FEW)
         @given(operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
             response = case.call(timeout=250)  # its own ten seconds are few on a busy machine
