@@ -151,7 +151,10 @@ def router_arguments(
 def hear(routers: Sequence[httpx.Client], fleet: Sequence[Process]) -> None:
     """Wait until all routers know of every replica what it holds."""
     while True:
-        caches = [httpx.get(f"{one.url}/v1/kvikk/cache", trust_env=False).json() for one in fleet]
+        caches = [
+            httpx.get(f"{one.url}/v1/kvikk/cache", trust_env=False, timeout=60).json()
+            for one in fleet
+        ]
         holds = [one["live_blocks"] + one["cached_blocks"] for one in caches]
         books = [http.get("/v1/kvikk/fleet").json()["replicas"] for http in routers]
         if all([one["held_blocks"] for one in replicas] == holds for replicas in books):
@@ -165,7 +168,9 @@ def run(
     """All turns of all conversations through a router with this policy."""
     chance = random.Random(f"{options.seed} {policy} {shares_system}")
     for one in fleet:
-        assert httpx.post(f"{one.url}/v1/kvikk/cache/reset", trust_env=False).json()["complete"]
+        assert httpx.post(f"{one.url}/v1/kvikk/cache/reset", trust_env=False, timeout=60).json()[
+            "complete"
+        ]
     conversations = []
     for number in range(options.conversations):
         name = "all" if shares_system else number

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from kvikk.listening import listen
 from tests.fleet.live import LiveFleet, start
+from tests.ports import free_port
 
 # Read by Ray's processes as they start; see ``kvikk.fleet.running`` for what users get.
 _ENVIRONMENT = {
@@ -23,8 +23,6 @@ _ENVIRONMENT = {
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
-    with listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
     file = tmp_path_factory.mktemp("fleet") / "FLEET.yaml"
-    with patch.dict(os.environ, _ENVIRONMENT), start(port, file) as live:
+    with patch.dict(os.environ, _ENVIRONMENT), start(free_port(), file) as live:
         yield live

@@ -67,7 +67,7 @@ class LiveFleet:
 
     def client(self, key: str) -> httpx.Client:
         return httpx.Client(
-            base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=60
+            base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=120
         )
 
     def body(self, prompt: list[int], max_tokens: int) -> dict[str, Any]:
@@ -125,12 +125,21 @@ class LiveFleet:
     def num_replicas(self) -> int:
         return len(self.status()["replicas"])
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 60) -> Any:
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 120) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (found := condition()):
             assert time.monotonic() < deadline, f"still not so: {json.dumps(self.status())}"
             time.sleep(0.05)
         return found
+
+    def wait_until_heard(self) -> None:
+        """The index, once it has what the engines hold."""
+        self.wait_for(
+            lambda: all(
+                one["held_blocks"] == one["engine"]["cached_blocks"]
+                for one in self.status()["replicas"]
+            )
+        )
 
     def wait_until_settled(self) -> dict[str, Any]:
         """The ledger, once every attempt that was made is in it."""

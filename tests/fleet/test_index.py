@@ -81,7 +81,7 @@ def hits(members: Members, number: int) -> int:
 async def settles(condition: Callable[[], bool]) -> bool:
     """Whether it becomes so by itself."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(2):
             while not condition():
                 await asyncio.sleep(0.01)
     return condition()

@@ -97,11 +97,11 @@ async def follow(
                 await asyncio.sleep(0.003)  # a batch of its own
             # From here on nothing is lost, and something comes: who missed the last then notices.
             is_losing = False
-            deadline_s = time.monotonic() + 30
+            deadline_s = time.monotonic() + 120
             for more in count():
                 last = (3, more % 7, 1, 1)
                 run(engine, [request(f"more {more}", [*last, 2], 1)])
-                for _ in range(20):
+                for _ in range(100):
                     await asyncio.sleep(0.01)
                     if is_true(placement, truth, last, can_repeat):
                         return

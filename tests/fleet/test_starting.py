@@ -38,7 +38,7 @@ def up(tmp_path: Path, text: str) -> tuple[str, ...]:
 
 def said(command: tuple[str, ...]) -> tuple[int, list[str]]:
     """The exit status of a command that ends by itself, and its lines."""
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=250)
     return ran.returncode, ran.stderr.splitlines()
 
 
@@ -50,7 +50,7 @@ def stop_while_it_waits(command: tuple[str, ...], number: signal.Signals) -> Non
         assert process.stderr.readline().startswith("starting")
         time.sleep(1)
         process.send_signal(number)
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
         assert process.stderr.read() == ""
     finally:
         process.kill()
