@@ -108,7 +108,7 @@ def strict(three_stubs):
 
 @pytest.fixture(scope="module")
 def hasty(three_stubs):
-    with router(three_stubs, "--header-timeout", "0.4", "--body-timeout", "0.6") as live:
+    with router(three_stubs, "--header-timeout", "1", "--body-timeout", "1.5") as live:
         yield live
 
 
