@@ -21,55 +21,89 @@ part, the first few blocks. Every other run it holds whole or not at all.
 """
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from kvikk.router.holdings.keys import NONE, Keys
 
-# Most runs are the last of their prompts, and nobody is evicting them. Not to be changed.
+# Most runs are the last of their prompts. Not to be changed.
 _NO_CHILDREN: dict[bytes, "Run"] = {}
-_NONE_BEHIND: dict[int, int] = {}
-_NO_PARTS: dict["TreeCache", int] = {}
 
 
 class Run:
     """Blocks that follow each other. ``held`` has the bits of the caches that hold all of them.
 
-    ``parts`` says of other caches how many of the first they hold. Somebody holds the last one.
+    ``shares`` has those that hold some. Somebody holds the last one. ``keys`` may go on behind it.
     """
 
-    __slots__ = ("behind", "children", "held", "keys", "length", "parent", "parts")
+    __slots__ = ("children", "held", "keys", "length", "parent", "shares", "width")
 
-    def __init__(self, keys: bytes, length: int, parent: "Run | None", held: int) -> None:
+    def __init__(
+        self, keys: bytes, width: int, length: int, parent: "Run | None", held: int
+    ) -> None:
         self.keys = keys
+        self.width = width
         self.length = length
         self.parent = parent
         self.held = held
         self.children: dict[bytes, Run] = _NO_CHILDREN  # by the first key of each
-        self.behind: dict[int, int] = _NONE_BEHIND  # by a cache's bit, how many of these it holds
-        self.parts: dict[TreeCache, int] = _NO_PARTS
+        self.shares: list[Share] = []
 
     @property
     def first(self) -> bytes:
         """The first key."""
-        return self.keys[: len(self.keys) // self.length]
+        return self.keys[: self.width]
 
-    def set_part(self, cache: "TreeCache", length: int) -> None:
-        """That cache holds its first ``length`` blocks and no more."""
-        self.held &= ~cache.bit
-        if length == self.length:
-            self.held |= cache.bit
-        elif self.parts is _NO_PARTS:
-            self.parts = {cache: length}
-        else:
-            self.parts[cache] = length
+    def share(self, cache: "TreeCache") -> "Share | None":
+        """What that cache has of it."""
+        for share in self.shares:
+            if share.cache is cache:
+                return share
+        return None
+
+    def update_held(self) -> None:
+        """See anew who holds all of it."""
+        self.held = 0
+        for share in self.shares:
+            if share.length == self.length:
+                self.held |= share.cache.bit
+
+
+class Share:
+    """What a cache has of a run: its first ``length`` blocks, and ``behind`` runs behind it.
+
+    ``before`` and ``after`` are its neighbours in the cache's order, None while it has no place
+    there; ``turn`` is when it got that.
+    """
+
+    __slots__ = ("after", "before", "behind", "cache", "length", "run", "turn")
+
+    def __init__(self, cache: "TreeCache", run: Run, length: int, behind: int = 0) -> None:
+        self.cache = cache
+        self.run = run
+        self.length = length
+        self.behind = behind
+        self.turn = -1
+        self.before: Share | None = None
+        self.after: Share | None = None
+
+    def place_between(self, before: "Share", after: "Share") -> None:
+        """Have a place in the order."""
+        self.before, self.after = before, after
+        before.after = after.before = self
+
+    def leave(self) -> None:
+        """Have no place in the order any more."""
+        before, after = self.before, self.after
+        if before is not None and after is not None:
+            before.after, after.before = after, before
+            self.before = self.after = None
 
 
 class PrefixTree:
     """The runs that any cache holds. ``len`` is how many blocks there are."""
 
     def __init__(self) -> None:
-        self._root = Run(b"", 0, None, -1)
+        self.root = Run(b"", 0, 0, None, -1)
         self._num_blocks = 0
         self._walked: tuple[Keys, list[Run]] = (NONE, [])
 
@@ -86,9 +120,9 @@ class PrefixTree:
                 if blocks:
                     for place in _places(gone):
                         hits[place] = blocks
-                for cache, length in run.parts.items():
-                    if gone & cache.bit:
-                        hits[cache.place] = blocks + length
+                for share in run.shares:
+                    if gone & share.cache.bit:
+                        hits[share.cache.place] = blocks + share.length
                 left ^= gone
                 if not left:
                     return hits
@@ -107,7 +141,7 @@ class PrefixTree:
             return self._walked[1]
         path: list[Run] = []
         data, width, count = keys.data, keys.width, keys.count
-        run, found = self._root, 0
+        run, found = self.root, 0
         while found < count:
             start = found * width
             child = run.children.get(data[start : start + width])
@@ -116,58 +150,58 @@ class PrefixTree:
             length = child.length
             if not data.startswith(child.keys, start):
                 length = _common(child, keys, found)
-                child = self.part(child, length)
+                if length < child.length:
+                    child = self._part(child, length)
+                else:
+                    child.keys = child.keys[: length * width]  # it has been shortened
             path.append(child)
             run, found = child, found + length
         self._walked = keys, path
         return path
 
-    def grow(self, path: list[Run], keys: bytes, length: int) -> Run:
+    def grow(self, path: list[Run], keys: bytes, width: int) -> Run:
         """A new run behind ``path``, which nobody holds yet."""
-        parent = path[-1] if path else self._root
-        run = Run(keys, length, parent, 0)
+        parent = path[-1] if path else self.root
+        run = Run(keys, width, len(keys) // width, parent, 0)
         if parent.children is _NO_CHILDREN:
             parent.children = {}
         parent.children[run.first] = run
-        self._num_blocks += length
+        self._num_blocks += run.length
         path.append(run)
         return run
 
-    def part(self, run: Run, length: int) -> Run:
+    def shorten(self, run: Run) -> None:
+        """Nobody holds its last block any more: it ends with the last one that anybody holds."""
+        self._forget_walk(run)
+        length = 0
+        for share in run.shares:
+            length = max(length, share.length)
+        self._num_blocks -= run.length - length
+        run.length = length
+        run.update_held()
+        if not length:
+            assert run.parent is not None
+            del run.parent.children[run.first]
+
+    def _part(self, run: Run, length: int) -> Run:
         """Make its first ``length`` blocks a run of their own; the rest stays what it is."""
         assert run.parent is not None
         self._forget_walk(run)
-        place = len(run.keys) // run.length * length
-        upper = Run(run.keys[:place], length, run.parent, run.held)
+        place = run.width * length
+        upper = Run(run.keys[:place], run.width, length, run.parent, 0)
         run.parent.children[upper.first] = upper
         run.keys, run.length, run.parent = run.keys[place:], run.length - length, upper
         upper.children = {run.first: run}
-        upper.behind = {1 << place: 1 for place in _places(run.held)}
-        parts, run.parts = run.parts, _NO_PARTS
-        for cache, kept in parts.items():
-            if kept > length:
-                run.set_part(cache, kept - length)
-                upper.held |= cache.bit
-                upper.behind[cache.bit] = 1
-            else:
-                upper.set_part(cache, kept)
-                cache.evicts_instead(upper, run)
+        shares, run.shares = run.shares, []
+        for share in shares:
+            if share.length > length:
+                share.length -= length
+                run.shares.append(share)
+                share = Share(share.cache, upper, length, 1)
+            share.run = upper
+            upper.shares.append(share)
+        upper.update_held()
         return upper
-
-    def shorten(self, run: Run) -> None:
-        """Nobody holds its last block any more: keep as many as anybody holds."""
-        assert run.parent is not None
-        self._forget_walk(run)
-        parts, run.parts = run.parts, _NO_PARTS
-        length = max(parts.values(), default=0)
-        self._num_blocks -= run.length - length
-        if not length:
-            del run.parent.children[run.first]
-            return
-        run.keys = run.keys[: len(run.keys) // run.length * length]
-        run.length = length
-        for cache, kept in parts.items():
-            run.set_part(cache, kept)
 
     def _forget_walk(self, run: Run) -> None:
         if run in self._walked[1]:
@@ -187,14 +221,17 @@ class TreeCache:
         self.bit = 1 << place
         self.num_blocks = 0
         self._tree = tree
-        self._order: OrderedDict[Run, int] = OrderedDict()  # with the turn; the next to go in front
+        # The order is a ring, from the next to go to the last one, and from that to the next.
+        self._ends = Share(self, tree.root, 0)
+        self._ends.place_between(self._ends, self._ends)
 
     def leading(self, path: Sequence[Run]) -> int:
         """How many blocks of a prompt's runs are there: the hit."""
         found = 0
         for run in path:
             if not run.held & self.bit:
-                return found + run.parts.get(self, 0)
+                share = run.share(self)
+                return found if share is None else found + share.length
             found += run.length
         return found
 
@@ -206,18 +243,20 @@ class TreeCache:
         keys = keys.first(self.capacity)
         if not keys.count:
             return 0
-        bit, order, path = self.bit, self._order, self._tree.walk(keys)
+        path = self._tree.walk(keys)
         found = blocks = 0
         for run in path:
-            found += run.length if run.held & bit else self._hold(run)
+            found += run.length if run.held & self.bit else self._hold(run)
             blocks += run.length
         if blocks < keys.count:
             if path:
-                order.pop(path[-1], None)
-            rest = keys.data[blocks * keys.width :]
-            self._hold(self._tree.grow(path, rest, keys.count - blocks))
-        order[path[-1]] = turn
-        order.move_to_end(path[-1])
+                self._share(path[-1]).leave()
+            self._hold(self._tree.grow(path, keys.data[blocks * keys.width :], keys.width))
+        share, ends = self._share(path[-1]), self._ends
+        share.turn = turn
+        share.leave()
+        assert ends.before is not None
+        share.place_between(ends.before, ends)
         if self.num_blocks > self.capacity:
             self._shrink()
         return found
@@ -229,28 +268,30 @@ class TreeCache:
         """
         if place < 0:
             return -1
-        used, bit, order = -1, self.bit, self._order
-        gone: dict[Run, int] = {}  # of those behind it
-        passed: set[Run] = set()
-        for run, turn in order.items():
-            if bit in run.behind and gone.get(run, 0) < run.behind[bit]:
-                passed.add(run)
+        used = -1
+        gone: dict[Share, int] = {}  # of those behind it
+        passed: set[Share] = set()
+        share = self._ends.after
+        while share is not None and share is not self._ends:
+            one, share = share, share.after
+            turn = one.turn
+            if one.behind and gone.get(one, 0) < one.behind:
+                passed.add(one)
                 continue
             while True:
                 used = turn
-                place -= run.parts.get(self, run.length)
+                place -= one.length
                 if place < 0:
                     return used
-                parent = run.parent
+                parent = one.run.parent
                 assert parent is not None
-                gone[parent] = gone.get(parent, 0) + 1
-                if (
-                    parent.parent is None
-                    or gone[parent] < parent.behind[bit]
-                    or (parent in order and parent not in passed)
-                ):
+                if parent is self._tree.root:
                     break
-                run = parent
+                one = self._share(parent)
+                left = one.behind - gone.get(one, 0) - 1
+                gone[one] = one.behind - left
+                if left or (one.after is not None and one not in passed):
+                    break
         return used
 
     def resize(self, capacity: int) -> None:
@@ -258,54 +299,57 @@ class TreeCache:
         self.capacity = capacity
         self._shrink()
 
-    def evicts_instead(self, run: Run, before: Run) -> None:
-        """What it has of the run in front, ``before``, is part of ``run`` now."""
-        self._order[run] = self._order.pop(before)
-        self._order.move_to_end(run, last=False)
+    def _share(self, run: Run) -> Share:
+        """What it has of a run of which it has something."""
+        share = run.share(self)
+        assert share is not None
+        return share
 
     def _hold(self, run: Run) -> int:
         """Have all of it; returns how many of its blocks were there."""
-        assert run.parent is not None
+        share = run.share(self)
+        if share is None:
+            share = Share(self, run, 0)
+            run.shares.append(share)
+            assert run.parent is not None
+            if run.parent is not self._tree.root:
+                self._share(run.parent).behind += 1
+        found = share.length
+        share.length = run.length
         run.held |= self.bit
-        found = run.parts.pop(self, 0)
-        if not found:
-            behind = run.parent.behind
-            if behind is _NONE_BEHIND:
-                behind = run.parent.behind = {}
-            behind[self.bit] = behind.get(self.bit, 0) + 1
         self.num_blocks += run.length - found
         return found
 
     def _shrink(self) -> None:
-        bit, order = self.bit, self._order
         while (excess := self.num_blocks - self.capacity) > 0:
-            run, turn = next(iter(order.items()))
-            if bit in run.behind:
-                del order[run]  # it has been used since by those behind it, and goes with them
+            share = self._ends.after
+            assert share is not None
+            if share.behind:
+                share.leave()  # it has been used since by those behind it, and goes with them
                 continue
-            left = max(0, run.parts.get(self, run.length) - excess)
-            self._keep(run, left)
-            if left:
-                return
-            del order[run]
-            parent = run.parent
-            assert parent is not None
-            if parent.behind[bit] > 1:
-                parent.behind[bit] -= 1
-                continue
-            del parent.behind[bit]
-            if parent.parent is not None and parent not in order:
-                order[parent] = turn
-                order.move_to_end(parent, last=False)
+            run, left = share.run, max(0, share.length - excess)
+            self.num_blocks -= share.length - left
+            share.length = left
+            run.held &= ~self.bit
+            if not left:
+                self._part_with(share)
+            if not run.held:
+                self._tree.shorten(run)
 
-    def _keep(self, run: Run, length: int) -> None:
-        """Hold no more than the first ``length`` blocks of it."""
-        self.num_blocks -= run.parts.pop(self, run.length) - length
-        run.held &= ~self.bit
-        if length:
-            run.set_part(self, length)
-        if not run.held:
-            self._tree.shorten(run)
+    def _part_with(self, share: Share) -> None:
+        """Nothing of the run is left; what is before it may go next."""
+        share.leave()
+        share.run.shares.remove(share)
+        parent = share.run.parent
+        assert parent is not None
+        if parent is self._tree.root:
+            return
+        above, ends = self._share(parent), self._ends
+        above.behind -= 1
+        if not above.behind and above.after is None:
+            above.turn = share.turn
+            assert ends.after is not None
+            above.place_between(ends, ends.after)
 
 
 def _places(bits: int) -> Iterator[int]:

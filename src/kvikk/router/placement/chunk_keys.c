@@ -1,4 +1,4 @@
-/* The keys of a prompt's content: the same as chunk_keys.py makes, in a tenth of the time.
+/* The keys of a prompt's content: the same as chunk_keys.py makes, in a fifth of the time.
 
    A key is XXH3 in 128 bits, without a seed, of the key before and of a chunk. This is that hash as
    its specification has it for inputs of more than 240 bytes, which these are:
@@ -83,44 +83,98 @@ static void hash(const uint8_t *input, size_t length, uint8_t key[CHUNK_KEY_BYTE
     memcpy(key + 8, &low, 8);
 }
 
-static PyObject *chunk_keys(PyObject *module, PyObject *const *given, Py_ssize_t count) {
-    char *root, *content;
-    Py_ssize_t root_bytes, content_bytes;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "chunk_keys takes a root and a content");
-        return NULL;
+/* A chain as far as it has come: a parent's key and what there is of the next chunk. */
+struct chain {
+    uint8_t input[MOST_ROOT_BYTES + CHUNK_BYTES];
+    size_t parent_bytes, filled_bytes;
+    uint8_t *key;
+};
+
+static void extend(struct chain *chain, const char *bytes, size_t count) {
+    while (count > 0) {
+        size_t room = CHUNK_BYTES - chain->filled_bytes, step = count < room ? count : room;
+        memcpy(chain->input + chain->parent_bytes + chain->filled_bytes, bytes, step);
+        chain->filled_bytes += step;
+        bytes += step;
+        count -= step;
+        if (chain->filled_bytes == CHUNK_BYTES) {
+            hash(chain->input, chain->parent_bytes + CHUNK_BYTES, chain->key);
+            memcpy(chain->input, chain->key, CHUNK_KEY_BYTES);
+            chain->parent_bytes = CHUNK_KEY_BYTES;
+            chain->filled_bytes = 0;
+            chain->key += CHUNK_KEY_BYTES;
+        }
     }
-    if (PyBytes_AsStringAndSize(given[0], &root, &root_bytes) < 0 ||
-        PyBytes_AsStringAndSize(given[1], &content, &content_bytes) < 0) {
+}
+
+/* A text's bytes, which live as long as it or ``*owner``; surrogates that stand alone pass. */
+static const char *utf8(PyObject *text, Py_ssize_t *count, PyObject **owner) {
+    *owner = NULL;
+    const char *bytes = PyUnicode_AsUTF8AndSize(text, count);
+    if (bytes == NULL && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+        PyErr_Clear();
+        *owner = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+        if (*owner != NULL) {
+            *count = PyBytes_GET_SIZE(*owner);
+            bytes = PyBytes_AS_STRING(*owner);
+        }
+    }
+    return bytes;
+}
+
+static PyObject *chunk_keys(PyObject *module, PyObject *arguments) {
+    const char *root;
+    PyObject *parts, *owner, *keys = NULL, *rest = NULL;
+    Py_ssize_t root_bytes, beginning, count, size = 0, stop = 0;
+    if (!PyArg_ParseTuple(arguments, "y#O!n", &root, &root_bytes, &PyList_Type, &parts, &beginning)) {
         return NULL;
     }
     if (root_bytes > MOST_ROOT_BYTES) {
-        PyErr_SetString(PyExc_ValueError, "a root key is too long");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "a root key has at most %d bytes", MOST_ROOT_BYTES);
     }
-    Py_ssize_t chunks = content_bytes / CHUNK_BYTES;
-    PyObject *keys = PyBytes_FromStringAndSize(NULL, chunks * CHUNK_KEY_BYTES);
+    for (Py_ssize_t part = 0; part < PyList_GET_SIZE(parts); part++) {
+        if (utf8(PyList_GET_ITEM(parts, part), &count, &owner) == NULL) {
+            return NULL;
+        }
+        Py_XDECREF(owner);
+        size += count;
+    }
+    keys = PyBytes_FromStringAndSize(NULL, size / CHUNK_BYTES * CHUNK_KEY_BYTES);
     if (keys == NULL) {
         return NULL;
     }
-    uint8_t *key = (uint8_t *)PyBytes_AS_STRING(keys);
-    uint8_t input[MOST_ROOT_BYTES + CHUNK_BYTES];
-    const uint8_t *parent = (uint8_t *)root;
-    size_t parent_bytes = root_bytes;
-    for (Py_ssize_t chunk = 0; chunk < chunks; chunk++) {
-        memcpy(input, parent, parent_bytes);
-        memcpy(input + parent_bytes, content + CHUNK_BYTES * chunk, CHUNK_BYTES);
-        hash(input, parent_bytes + CHUNK_BYTES, key);
-        parent = key;
-        parent_bytes = CHUNK_KEY_BYTES;
-        key += CHUNK_KEY_BYTES;
+    struct chain chain = {.parent_bytes = root_bytes, .key = (uint8_t *)PyBytes_AS_STRING(keys)};
+    memcpy(chain.input, root, root_bytes);
+    size = 0;
+    for (Py_ssize_t part = 0; part <= PyList_GET_SIZE(parts); part++) {
+        if (part == beginning) {
+            stop = size;
+            const char *begun = (char *)chain.input + chain.parent_bytes;
+            rest = PyBytes_FromStringAndSize(begun, chain.filled_bytes);
+            if (rest == NULL) {
+                break;
+            }
+        }
+        if (part < PyList_GET_SIZE(parts)) {
+            const char *bytes = utf8(PyList_GET_ITEM(parts, part), &count, &owner);
+            if (bytes == NULL) {
+                break;
+            }
+            extend(&chain, bytes, count);
+            Py_XDECREF(owner);
+            size += count;
+        }
     }
-    return keys;
+    if (PyErr_Occurred() || rest == NULL) {
+        Py_DECREF(keys);
+        Py_XDECREF(rest);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "there is no such part");
+    }
+    return Py_BuildValue("(NnnN)", keys, size, stop, rest);
 }
 
 static PyMethodDef methods[] = {
-    {"chunk_keys", (PyCFunction)(void (*)(void))chunk_keys, METH_FASTCALL,
-     "The keys of all whole chunks, of 16 bytes each, in one piece."},
+    {"chunk_keys", chunk_keys, METH_VARARGS, "See chunk_keys.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-"""A prompt as bytes, where nobody makes tokens of it: its pieces, in the order they are rendered.
+"""A prompt as text, where nobody makes tokens of it: its pieces, in the order they are rendered.
 
 Every piece stands with its role and kind, so that no text can pass for another message.
 """
@@ -14,33 +14,29 @@ _RESULTS = ("tool", "function")  # roles whose messages are a piece as a whole
 
 
 class Content:
-    """The bytes; ``beginning_bytes`` of them lead up to the end of the user's first message.
+    """The text's parts; ``beginning`` of them lead up to the end of the user's first message.
 
     That stays the same as a conversation grows; 0 if there is none.
     """
 
-    __slots__ = ("beginning_bytes", "data")
+    __slots__ = ("beginning", "parts")
 
-    def __init__(self, data: bytes, beginning_bytes: int) -> None:
-        self.data: Final = data
-        self.beginning_bytes: Final = beginning_bytes
+    def __init__(self, parts: list[str], beginning: int) -> None:
+        self.parts: Final = parts
+        self.beginning: Final = beginning
 
 
 def read_content(api: Api | None, body: Mapping[str, Any]) -> Content:
     """The content of a body for ``api``; None is a completion, whose prompt is one text."""
     if api is None:
         prompt = body.get("prompt")
-        return Content(_bytes(prompt) if isinstance(prompt, str) else b"", 0)
+        return Content([prompt] if isinstance(prompt, str) else [], 0)
     parts: list[str] = []
     if api == "chat_completions":
         beginning = _write_chat(parts, body)
     else:
         beginning = _write(parts, segments(api, dict(body)))
-    text = "".join(parts)
-    data = _bytes(text)
-    if len(data) == len(text):
-        return Content(data, sum(map(len, parts[:beginning])))
-    return Content(data, len(_bytes("".join(parts[:beginning]))))
+    return Content(parts, beginning)
 
 
 def _write_chat(parts: list[str], body: Mapping[str, Any]) -> int:
@@ -75,7 +71,3 @@ def _write(parts: list[str], pieces: Iterable[Segment]) -> int:
         if piece.ends_message and piece.role == "user" and not beginning:
             beginning = len(parts)
     return beginning
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

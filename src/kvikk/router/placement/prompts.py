@@ -125,10 +125,9 @@ def read_prompt(
     name, named, key = _session(scope, asked, body)
     tokens = _tokens(asked, api, text_side)
     if tokens is None:
-        keys = Keys(chunk_keys(scope, content.data), CHUNK_KEY_BYTES)
-        begins = _beginning(scope, content, keys)
+        keys, size, begins = _chunked(scope, content)
         prefix = begins or _family(keys, CHUNK_TOKENS)
-        return Prompt(keys, 0, (), (), len(content.data), named or begins, name, prefix, key)
+        return Prompt(keys, 0, (), (), size, named or begins, name, prefix, key)
     size = told_sizes[0] if told_sizes else DEFAULT_BLOCK_TOKENS
     root = _root("tokens", asked.model, asked.salt, own_salt, size)
     blocks = KeyChain(root, size, tokens).keys
@@ -141,8 +140,8 @@ def read_prompt(
         for size in told_sizes
         for salt in salts
     )
-    beginning = content.data[: content.beginning_bytes]
-    begins = _beginning(scope, content, Keys(chunk_keys(scope, beginning), CHUNK_KEY_BYTES))
+    beginning = Content(content.parts[: content.beginning], content.beginning)
+    _, _, begins = _chunked(scope, beginning)
     prefix = begins or _family(keys, size)
     if not told:
         blocks = ()
@@ -209,18 +208,17 @@ def _metadata_user(body: Mapping[str, Any]) -> object:
     return metadata.get("user_id") if isinstance(metadata, dict) else None
 
 
-def _beginning(scope: bytes, content: Content, keys: Keys) -> bytes:
-    """A digest of how a conversation begins, empty if it does not.
+def _chunked(scope: bytes, content: Content) -> tuple[Keys, int, bytes]:
+    """Keys of its chunks, its length in bytes, and a digest of how a conversation begins.
 
-    The key of the last whole chunk of the beginning stands for all before it.
+    The key of the last whole chunk of the beginning stands for all before it. Empty if it is none.
     """
-    stop = content.beginning_bytes
+    data, size, stop, rest = chunk_keys(scope, content.parts, content.beginning)
+    keys, chunks = Keys(data, CHUNK_KEY_BYTES), stop // CHUNK_BYTES
     if not stop:
-        return b""
-    chunks = stop // CHUNK_BYTES
-    rest = content.data[chunks * CHUNK_BYTES : stop]
+        return keys, size, b""
     before = keys.at(chunks - 1) if chunks else scope
-    return xxhash.xxh3_128_digest(b"beginning\0" + before + rest)
+    return keys, size, xxhash.xxh3_128_digest(b"beginning\0" + before + rest)
 
 
 def _tokens(asked: Asked, api: Api | None, text_side: TextSide | None) -> Sequence[int] | None:
