@@ -27,6 +27,7 @@ def test_a_terminal_sees_what_is_done_and_the_line_goes_away() -> None:
 
 def test_a_log_gets_no_bar_and_nothing_for_a_quick_start(monkeypatch) -> None:
     log = io.StringIO()
+    monkeypatch.setattr(progress_module, "_PATIENCE_S", 1e9)
     run(Console(file=log, width=80))
     assert log.getvalue() == ""
     monkeypatch.setattr(progress_module, "_PATIENCE_S", 0.0)
