@@ -43,7 +43,9 @@ def chromium() -> Iterator[Browser]:
     # Its sandbox is not to be had by root, nor in most containers.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_path(), args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=_path(), args=arguments, timeout=120_000
+        )
         yield browser
         browser.close()
 
