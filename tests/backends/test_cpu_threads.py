@@ -88,7 +88,7 @@ def test_without_a_folder_to_write_kernels_are_kept_beside_no_source(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script = (
         "from kvikk.backends.cpu import jit; from kvikk.backends.cpu.batch import prepare;"
-        "print(prepare.stats.cache_path, jit.kernels_are_shared(), jit.is_kept(prepare))"
+        "print(prepare.stats.cache_path, jit.kernels_are_shared(), jit.is_kept(prepare.py_func))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout.startswith(str(tmp_path / "kvikk-kernels-"))
@@ -99,8 +99,8 @@ def test_without_a_folder_to_write_kernels_are_kept_beside_no_source(
 def test_kernels_of_a_loaded_decoder_are_kept_for_other_processes() -> None:
     new_driver()
     script = (
-        "from kvikk.backends.cpu import jit; from kvikk.backends.cpu.step import run_step;"
-        "print(jit.kernels_are_shared(), jit.is_kept(run_step))"
+        "from kvikk.backends.cpu import jit; from kvikk.backends.cpu.step import walk;"
+        "print(jit.kernels_are_shared(), jit.is_kept(walk))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout == "True True\n"

@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kvikk.backends.cpu.jit import available_threads, is_kept, kernels_are_shared
-from kvikk.backends.cpu.step import run_step
+from kvikk.backends.cpu.step import walk
 
 _PROGRAM = """
-from kvikk.backends.cpu.jit import compile_entry
-from kvikk.backends.cpu.step import STEP_TYPES, run_step
+from kvikk.backends.cpu.jit import compile_kernel
+from kvikk.backends.cpu.step import WALK_TYPES, walk
 
-compile_entry(run_step, STEP_TYPES)
+compile_kernel(walk, *WALK_TYPES)
 """
 
 
 @contextmanager
-def step_compiled_beside() -> Iterator[Callable[[], object]]:
-    """Gives a function that waits until nobody else is at work on the step.
+def walk_compiled_beside() -> Iterator[Callable[[], object]]:
+    """Gives a function that waits until nobody else is at work on the walk.
 
     Nobody is where it has been compiled before, where there is one core, and where what another
     process compiled could not be found.
     """
-    if is_kept(run_step) or available_threads() == 1 or not kernels_are_shared():
+    if is_kept(walk) or available_threads() == 1 or not kernels_are_shared():
         yield lambda: None
         return
     nothing = subprocess.DEVNULL

@@ -150,10 +150,9 @@ def _alone_at(function: Callable[..., Any]) -> Iterator[None]:
         yield
 
 
-def is_kept(function: Any) -> bool:
-    """Whether an ``entry`` has been compiled before: its machine code is in the cache."""
-    folder = Path(function.stats.cache_path)
-    return any(folder.glob(f"*.{function.py_func.__qualname__}-*.nbc"))
+def is_kept(function: Callable[..., Any]) -> bool:
+    """Whether a kernel has been compiled before: its machine code is in the cache."""
+    return any(_own_folder().glob(f"*/*.{function.__qualname__}-*.nbc"))
 
 
 def table_of(dtype: np.dtype[Any]) -> types.Type:

@@ -17,7 +17,7 @@ from kvikk.backends.cpu.attention_vectors import (
     tile_values_vectors,
 )
 from kvikk.backends.cpu.batch import PREPARE_TYPES, prepare
-from kvikk.backends.cpu.beside import step_compiled_beside
+from kvikk.backends.cpu.beside import walk_compiled_beside
 from kvikk.backends.cpu.codes_plain import store_codes
 from kvikk.backends.cpu.facts import Product, RowTile, row_tiles
 from kvikk.backends.cpu.jit import (
@@ -47,7 +47,7 @@ from kvikk.backends.cpu.panels_vectors import (
     quantize_vectors,
     sum_of_squares_vectors,
 )
-from kvikk.backends.cpu.step import STEP_TYPES, run_step
+from kvikk.backends.cpu.step import STEP_TYPES, WALK_TYPES, run_step, walk
 from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Decoder
 
@@ -68,6 +68,7 @@ class Kernels:
     join: dict[RowTile, int]
     store_codes: dict[RowTile, int]
     mixture: int  # 0 where there are no experts
+    walk: int
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,11 @@ def _fetch_or_compile(
         announce(name)
         return compile_kernel(function, *arguments)
 
+    def compiled_walk(wait: Callable[[], object]) -> int:
+        announce("a step")
+        wait()
+        return compile_kernel(walk, *WALK_TYPES)
+
     integers = [types.int64] * 10
 
     def for_tiles(
@@ -162,7 +168,16 @@ def _fetch_or_compile(
             for tile in tiles
         }
 
-    with step_compiled_beside() as wait_for_step:
+    with walk_compiled_beside() as wait_for_walk:
+        for dense in is_dense:
+            announce("packing")
+            if dense:
+                compile_entry(pack_numbers, PACK_NUMBERS_TYPES)
+            else:
+                compile_entry(pack_integers, PACK_INTEGERS_TYPES)
+        announce("batches")
+        compile_entry(prepare, PREPARE_TYPES)
+        compile_entry(run_step, STEP_TYPES)
         kernels = Kernels(
             quantize=compiled("quantised inputs", forms.quantize, *integers[:5]),
             quantize_panel=compiled(
@@ -183,17 +198,7 @@ def _fetch_or_compile(
                 for tile in coded
             },
             mixture=(compiled("experts", run_mixture, *integers[:6]) if weights.mixtures else 0),
+            walk=compiled_walk(wait_for_walk),
         )
-        for dense in is_dense:
-            announce("packing")
-            if dense:
-                compile_entry(pack_numbers, PACK_NUMBERS_TYPES)
-            else:
-                compile_entry(pack_integers, PACK_INTEGERS_TYPES)
-        announce("batches")
-        compile_entry(prepare, PREPARE_TYPES)
-        announce("a step")
-        wait_for_step()
-        compile_entry(run_step, STEP_TYPES)
     progress("done", total, total)
     return kernels

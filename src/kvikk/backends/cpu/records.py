@@ -85,7 +85,7 @@ BARE = _record(
 MODEL = _record(
     "num_layers num_groups num_rotations"
     " hidden_size hidden_width projection_width"
-    " quantize quantize_panel sum_of_squares"
+    " walk quantize quantize_panel sum_of_squares"
     " embedding embedding_bytes embedding_groups"
     " embedding_kind embedding_bits embedding_scales embedding_minimum"
     " position_embedding final_norm are_layer_norms"

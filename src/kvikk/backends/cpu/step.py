@@ -1,6 +1,6 @@
 """One step of the whole model, walked by all threads together.
 
-Every thread runs ``_walk`` from the embedding to the logits; between two parts that read each
+Every thread runs ``walk`` from the embedding to the logits; between two parts that read each
 other's results stands a barrier. A layer has four phases of matrix products, each of them
 
     inputs of every token ── barrier ── products ── barrier
@@ -30,7 +30,7 @@ from kvikk.backends.cpu.greedy import choose_greedily, forget_candidates
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
 from kvikk.backends.cpu.products import num_parts_of, run_products
-from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s
+from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, records
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     ATTENTION_OUTPUT,
@@ -68,6 +68,7 @@ from kvikk.backends.cpu.threads import (
 _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
+_call_walk = pointer_call(7)
 
 
 @inner
@@ -233,12 +234,18 @@ def _keep_hidden(model, inputs, row_number, is_first):
     return np.int64(int32s(model.logits_places, model.num_wanted)[row_number])
 
 
-@inner
-def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
-    model = model_table[0]
+def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotations_at):
+    """One thread's way through a step of ``num_asked`` threads. See ``run_step``."""
+    model = records(model_at, 1, MODEL)[0]
+    last_phase = PHASES_PER_LAYER * model.num_layers
+    layers = records(layers_at, model.num_layers, LAYER)
+    phases = records(phases_at, last_phase + 1, PHASE)
+    jobs = records(jobs_at, phases[last_phase].end_job, JOB)
+    groups = records(groups_at, model.num_groups, GROUP)
+    rotations = records(rotations_at, model.num_rotations, ROTATION)
     thread, num_threads = join_team(model.meeting, num_asked)
     if thread < 0:
-        return
+        return np.int64(0)
     arrivals = 0
     num_tokens = model.num_tokens
     alone = num_tokens == 1
@@ -272,7 +279,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
     candidates = np.int64(0), model.vocabulary_size
     # The rows of a phase are all tokens, and after the last layer's attention the wanted ones.
     num_rows, before_few = num_tokens, PHASES_PER_LAYER * (model.num_layers - 1)
-    for number in range(PHASES_PER_LAYER * model.num_layers + 1):
+    for number in range(last_phase + 1):
         index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
         if kind == DOWN and layers[index].mixture != 0:
             continue  # the experts have their own
@@ -292,10 +299,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
                 own_place = model.adapter_rows + thread if alone else row_number
                 _bring_down(
                     model.bring_down,
-                    (model_table.ctypes.data, np.int64(number), token, own_place, inputs),
+                    (model_at, np.int64(number), token, own_place, inputs),
                 )
             place, num_places = row_number, num_rows
-            if model.hidden_states != 0 and number == PHASES_PER_LAYER * model.num_layers:
+            if model.hidden_states != 0 and number == last_phase:
                 place = _keep_hidden(model, inputs, row_number, not alone or thread == 0)
                 num_places = model.num_logits
             if place >= 0:
@@ -304,10 +311,10 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         if not alone:
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
-        if number == PHASES_PER_LAYER * model.num_layers:
+        if number == last_phase:
             num_rows = model.num_logits
             if num_rows == 0:
-                return
+                return np.int64(0)
             if model.logit_cap == 0 and num_rows <= model.max_choices:
                 noted = model.private + thread * model.private_bytes + model.private_candidates
                 forget_candidates(noted, num_rows)
@@ -333,7 +340,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             arrivals = _add_up(
                 model.add_up,
                 (
-                    model_table.ctypes.data,
+                    model_at,
                     np.int64(number),
                     num_rows,
                     np.int64(is_few),
@@ -350,7 +357,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             arrivals = _run_mixture(
                 layers[index].run_mixture,
                 (
-                    model_table.ctypes.data,
+                    model_at,
                     layers[index].mixture,
                     num_rows,
                     thread,
@@ -366,7 +373,7 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
             if not stores_later:
                 _store_shared(model, layer, group, thread, num_threads, own_rows, scratch)
                 if number == before_few and model.num_wanted == 0:
-                    return
+                    return np.int64(0)
                 arrivals += num_threads
                 wait_for_all(model.meeting, arrivals)
             _attend_items(
@@ -390,15 +397,28 @@ def _walk(num_asked, model_table, layers, phases, jobs, groups, rotations):
         choose_greedily(own_candidates, each, num_threads, num_rows, model.choices)
     if model.logit_cap != 0:
         _cap_logits(model, jobs[phase.first_job], thread, num_threads)
+    return np.int64(0)
 
 
-# The types of ``run_step``'s arguments.
+# The types of the arguments of ``walk``, and of ``run_step``.
+WALK_TYPES = (int64,) * 7
 STEP_TYPES = (int64, *map(table_of, (MODEL, LAYER, PHASE, JOB, GROUP, ROTATION)))
 
 
 @entry(parallel=True)
 def run_step(num_threads, model, layers, phases, jobs, groups, rotations):
-    """One step, by up to ``num_threads`` threads. The tables are those of ``records``."""
+    """One step, by up to ``num_threads`` threads. The tables are those of ``records``.
+
+    ``walk`` is called by its address: else numba would take it through LLVM three times.
+    """
     clear_words(model[0].meeting, MEETING_BYTES // 4)
+    tables = (
+        model.ctypes.data,
+        layers.ctypes.data,
+        phases.ctypes.data,
+        jobs.ctypes.data,
+        groups.ctypes.data,
+        rotations.ctypes.data,
+    )
     for _ in prange(num_threads):
-        _walk(num_threads, model, layers, phases, jobs, groups, rotations)
+        _call_walk(model[0].walk, (np.int64(num_threads), *tables))

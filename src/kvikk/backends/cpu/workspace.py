@@ -252,7 +252,7 @@ class Workspace:
         row["max_choices"] = self._plan.max_batch_sequences
         row["vocabulary_size"] = decoder.vocabulary_size
         row["quantize"], row["quantize_panel"] = kernels.quantize, kernels.quantize_panel
-        row["sum_of_squares"] = kernels.sum_of_squares
+        row["sum_of_squares"], row["walk"] = kernels.sum_of_squares, kernels.walk
         row["final_norm"] = self._weights.norm_address(decoder.final_norm)
         row["are_layer_norms"] = decoder.final_norm.bias is not None
         row["position_embedding"] = self._weights.position_embedding_address
