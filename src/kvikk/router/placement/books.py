@@ -34,9 +34,8 @@ ORACLES = ("infinite", "one_cache", "perfect_placement")
 
 # What an infinite cache may take up here: some 50 MB.
 _MOST_BLOCKS = 1 << 18
-# Answers that may wait for the books, and keys of theirs: a request that comes while they are
-# entered waits for all of them.
-_MOST_DUE, _MOST_DUE_KEYS = 16, 1 << 10
+# Answers that may wait for the books: a request that comes while they are entered waits for all.
+_MOST_DUE = 8
 
 
 class Answer:
@@ -87,7 +86,6 @@ class FleetBooks:
         self._oracle_tokens = dict.fromkeys(ORACLES, 0)
         self._prompt_tokens = 0
         self._due: list[Answer] = []
-        self._due_keys = 0
         tree, places = PrefixTree(), count()
         self._infinite = TreeCache(tree, next(places), _MOST_BLOCKS)
         self._one = TreeCache(tree, next(places), _MOST_BLOCKS)
@@ -104,13 +102,12 @@ class FleetBooks:
     def take(self, answer: Answer) -> None:
         """Account for one answer, soon."""
         self._due.append(answer)
-        self._due_keys += answer.keys.count
-        if len(self._due) >= _MOST_DUE or self._due_keys >= _MOST_DUE_KEYS:
+        if len(self._due) >= _MOST_DUE:
             self.settle()
 
     def settle(self) -> None:
         """Account for all answers so far."""
-        due, self._due, self._due_keys = self._due, [], 0
+        due, self._due = self._due, []
         for answer in due:
             self._enter(answer)
 

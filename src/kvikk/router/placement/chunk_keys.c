@@ -126,7 +126,8 @@ static PyObject *chunk_keys(PyObject *module, PyObject *arguments) {
     const char *root;
     PyObject *parts, *owner, *keys = NULL, *rest = NULL;
     Py_ssize_t root_bytes, beginning, count, size = 0, stop = 0;
-    if (!PyArg_ParseTuple(arguments, "y#O!n", &root, &root_bytes, &PyList_Type, &parts, &beginning)) {
+    if (!PyArg_ParseTuple(arguments, "y#O!n", &root, &root_bytes, &PyList_Type, &parts,
+                          &beginning)) {
         return NULL;
     }
     if (root_bytes > MOST_ROOT_BYTES) {

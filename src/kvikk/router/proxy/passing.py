@@ -107,14 +107,14 @@ class Passing:
             self._exchange.answered()
 
     @property
-    def relay(self) -> Callable[[bytes], bool] | None:
-        """Who passes on what comes next, if that could be an event by itself."""
+    def relay(self) -> "Passing | None":
+        """Itself, if what comes next could be an event by itself."""
         has_begun = self.response.is_stream and not self._is_first
         if not has_begun or self._is_joined or not self._tail.endswith(_EVENT_ENDS):
             return None
-        return self._pass_event if self.usage is None or self.usage.is_at_line else None
+        return self if self.usage is None or self.usage.is_at_line else None
 
-    def _pass_event(self, data: bytes) -> bool:
+    def pass_event(self, data: bytes) -> bool:
         """Pass on one whole chunk that is one whole event or more; False if it is anything else.
 
         Nearly all of a stream is, and this is all that is done for it.

@@ -6,7 +6,7 @@ bytes that came, chunk framing included.
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
@@ -14,12 +14,8 @@ import httptools
 from kvikk.router.proxy.response import Response, ResponseReader
 
 if TYPE_CHECKING:
+    from kvikk.router.proxy.passing import Passing
     from kvikk.router.proxy.pool import Pool
-
-
-Relay = Callable[[bytes], bool]
-"""Takes a chunk of a body as it came, if it is one that it looks for."""
-
 
 # Up to here a copy costs less than to hand over two pieces.
 _COPIED_BYTES = 16 << 10
@@ -29,8 +25,8 @@ class Taker(Protocol):
     """Who takes an answer's body."""
 
     @property
-    def relay(self) -> Relay | None:
-        """Who is asked first at the next chunk."""
+    def relay(self) -> "Passing | None":
+        """Who may pass on what comes next, if it is an event by itself."""
         ...
 
     def on_data(self, data: bytes, pieces: Sequence[bytes], is_last: bool) -> None:
@@ -72,7 +68,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._reader = ResponseReader()
         self._receiver: Receiver | None = None
         self._taker: Taker | None = None  # from its head to an answer's end
-        self._relay: Relay | None = None
+        self._relay: Passing | None = None
         self._is_paused = False
         self.requests = 0
         self.transport: asyncio.Transport
@@ -124,7 +120,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._relay is not None and self._relay(data):
+        relay = self._relay
+        if relay is not None and relay.pass_event(data):
             return
         receiver = self._receiver
         if receiver is None:  # bytes that nobody asked for
