@@ -66,3 +66,12 @@ def test_each_cache_of_a_tree_is_an_lru_cache_to_the_block(capacities: list[int]
     for cache in caches:
         cache.resize(0)
     assert len(tree) == 0
+
+
+def test_what_was_evicted_of_a_run_is_no_part_of_it_when_it_is_used_again() -> None:
+    tree = PrefixTree()
+    cache = TreeCache(tree, 0, 4)
+    for blocks in (b"abcd", b"xy", b"ab"):
+        cache.use(joined(chain(blocks)))
+    asked = (b"a", b"aq", b"ab", b"abq", b"abcd")
+    assert [tree.hit_blocks(joined(chain(blocks)), 1)[0] for blocks in asked] == [1, 1, 2, 2, 2]

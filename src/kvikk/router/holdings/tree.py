@@ -249,8 +249,6 @@ class TreeCache:
             found += run.length if run.held & self.bit else self._hold(run)
             blocks += run.length
         if blocks < keys.count:
-            if path:
-                self._share(path[-1]).leave()
             self._hold(self._tree.grow(path, keys.data[blocks * keys.width :], keys.width))
         share, ends = self._share(path[-1]), self._ends
         share.turn = turn
