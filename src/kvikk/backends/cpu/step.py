@@ -69,6 +69,8 @@ _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
 _call_walk = pointer_call(7)
+# Of the type of what else is given in its place: a plain 0 would have a function compiled anew.
+_NONE = np.int64(0)
 
 
 @inner
@@ -95,10 +97,10 @@ def _make_queries(model, layer, thread, num_threads, alone, queries, row, scratc
     # 2**x is cheaper than e**x: the logarithm of e goes into the scale.
     scale = np.float32(layer.score_scale * 1.4426950408889634)
     query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
-    num_heads = layer.num_heads
+    num_heads, norm = layer.num_heads, layer.all_queries_norm
     first, end = (0, 1) if alone else share_panels(model.num_tokens, thread, num_threads)
     for token in range(first, end):
-        heads = _projected(model, layer, token, 0, num_heads, layer.all_queries_norm, row)
+        heads = _projected(model, layer, token, _NONE, num_heads, norm, row)
         for head in range(num_heads):
             out = queries + (token * num_heads + head) * query_bytes
             prepare_head(model, layer, token, heads + head * head_bytes, layer.query_norm, scratch)
@@ -115,7 +117,7 @@ def _store_shared(model, layer, group, thread, num_threads, row, scratch):
     runs = int64s(model.runs, model.num_runs + 1)
     first, end = share(model.num_runs, thread, num_threads)
     for token in range(runs[first], runs[end]):
-        _store_heads(model, layer, group, token, 0, layer.num_kv_heads, row, scratch)
+        _store_heads(model, layer, group, token, _NONE, layer.num_kv_heads, row, scratch)
 
 
 @inner
@@ -127,7 +129,8 @@ def _store_heads(model, layer, group, token, first_head, end_head, row, scratch)
     sequence = np.int64(int32s(model.sequences, model.num_tokens)[token])
     value_row = row + num_kv_heads * head_bytes
     keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
-    values = _projected(model, layer, token, num_heads + num_kv_heads, num_kv_heads, 0, value_row)
+    first_value = num_heads + num_kv_heads
+    values = _projected(model, layer, token, first_value, num_kv_heads, _NONE, value_row)
     table = int32s(group.tables + sequence * group.table_columns * 4, group.table_columns)
     block_size = layer.sub_blocks * 16
     block, slot = np.int64(table[position // block_size]), position % block_size
@@ -209,7 +212,7 @@ def _attend_items(
             number, kv_head = start + task % (end - start), task // (end - start)
             item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
             if stores and item[ITEM_PIECE_END] > last_piece:
-                _store_heads(model, layer, group, 0, kv_head, kv_head + 1, row, scratch)
+                _store_heads(model, layer, group, _NONE, kv_head, kv_head + 1, row, scratch)
             if item[ITEM_WANTED] or not is_last:
                 attend(model, layer, group, queries, item, kv_head, scratch)
             task = atomic_add(counters + part * 8, 1)
