@@ -153,6 +153,13 @@ def test_a_block_behind_an_unknown_parent_is_not_believed() -> None:
     assert (len(index), mirror.unknown_parents) == (0, 1)
 
 
+def test_an_event_of_no_blocks_changes_nothing() -> None:
+    mirror, index = told()
+    hear(mirror, stored([], []), stored([1] * SIZE, [1]), stored([], [], parent=1))
+    assert index.hit_blocks(keys([1] * SIZE), 1) == [1]
+    assert (len(mirror), len(index), mirror.unknown_parents) == (1, 1, 0)
+
+
 def test_what_has_no_end_is_forgotten_rather_than_kept() -> None:
     index = PrefixIndex()
     mirror = Told(0, index, told_root, max_blocks=100)

@@ -75,7 +75,7 @@ class Told:
     def _hear(self, event: KvEvent) -> None:
         if isinstance(event, KvStored):
             # What bounds a hit is the group that keeps all tokens.
-            if event.keeps_all:
+            if event.keeps_all and event.block_hashes:
                 self._stored(event)
         elif isinstance(event, KvRemoved):
             self._removed(event)
