@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import results
+from cores import round_trip_ns
 from kvikk.engine.llm import LLM
 from kvikk.engine.requests import Generation, Request
 from models import MODELS_OF_THE_COMPARISON, form_of
@@ -120,7 +121,11 @@ def main() -> None:
         for kind in arguments.only:
             title = f"{model}, {kind}"
             measured = rows(kinds[kind], getattr(growth, kind), arguments.rounds, title)
-            entries[title] = {**results.conditions(arguments.threads), "ms": measured}
+            about = {
+                **results.conditions(arguments.threads),
+                "round_trips_ns": [round_trip_ns()],
+            }
+            entries[title] = {**about, "ms": measured}
             if arguments.keep:
                 results.add("growth", {title: entries[title]})
     print(json.dumps(entries, indent=1) if arguments.json else growth_tables(entries))

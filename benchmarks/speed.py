@@ -19,9 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import results
 from contestants import Contestant, PeerError, PeerProcess, contestants
+from cores import round_trip_ns
 from models import MODELS_OF_THE_COMPARISON
 from tables import speed_tables
 
@@ -94,6 +96,8 @@ def measure_model(
             peers.append(peer)
         speeds: dict[tuple[str, str], list[float]] = {}
         given_up: set[tuple[str, str]] = set()
+        round_trips_ns: list[float | None] = []
+        entries: results.Entries = {}
         # The first is to warm up, with the largest of each kind: nobody's memory grows any more.
         for number in range(rounds + 1):
             for one in measures if number else _largest_of_each_kind(measures):
@@ -111,8 +115,11 @@ def measure_model(
                     if number:
                         speeds.setdefault(key, []).append(speed)
             if number:
-                after_round(_entries(model, measures, peers, speeds, threads))
-        return _entries(model, measures, peers, speeds, threads)
+                round_trips_ns.append(round_trip_ns())
+                about = {**results.conditions(threads), "round_trips_ns": round_trips_ns}
+                entries = _entries(about, model, measures, peers, speeds)
+                after_round(entries)
+        return entries
 
 
 def _largest_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
@@ -120,14 +127,13 @@ def _largest_of_each_kind(measures: Sequence[Measure]) -> list[Measure]:
 
 
 def _entries(
+    about: Mapping[str, Any],
     model: str,
     measures: Sequence[Measure],
     peers: Sequence[PeerProcess],
     speeds: Mapping[tuple[str, str], list[float]],
-    threads: int,
 ) -> results.Entries:
     """Per second: tokens, of bandwidth bytes."""
-    about = results.conditions(threads)
     entries = {}
     for one in measures:
         values = {

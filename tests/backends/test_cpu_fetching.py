@@ -4,9 +4,11 @@ from ctypes import c_int64
 
 import numpy as np
 import pytest
+from numba import njit
 
 from kvikk.backends.cpu.backend import CpuBackend
-from kvikk.backends.cpu.fetching import STRETCH_BYTES
+from kvikk.backends.cpu.fetching import FETCHES_BYTES, STRETCH_BYTES, choose_fetches
+from kvikk.backends.cpu.threads import share
 from tests.backends.driver import DrivenSequence, Driver, Piece
 from tests.backends.random_decoders import Shape, random_decoder
 
@@ -58,3 +60,36 @@ def test_few_tokens_wait_for_weights_and_fetch_nothing() -> None:
     sequences = sequences_of(driver, LENGTHS[:2])
     driver.run([Piece(sequence, [7]) for sequence in sequences])
     assert fetched(driver, 0) == []
+
+
+@njit
+def choose(layers, groups, jobs, index, first, last, fetches, thread, num_threads):  # type: ignore[no-untyped-def]
+    """What kernels call, as Python can call it."""
+    choose_fetches(layers, groups, jobs[index], first, last, 1, fetches, thread, num_threads)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_thread_fetches_all_of_its_own_stretches_and_no_others(num_threads: int) -> None:
+    driver = driver_of((None, None), 32)
+    sequences = sequences_of(driver, LENGTHS)
+    driver.run([Piece(sequence, [7]) for sequence in sequences])
+    tables = driver.backend._tables  # type: ignore[attr-defined]
+    total = len(fetched(driver, 0))
+    for layer in range(2):
+        progress = np.zeros((num_threads, FETCHES_BYTES // 8), np.int64)
+        seen: list[list[int]] = [[] for _ in range(num_threads)]
+        for index in np.flatnonzero(tables.jobs["fetching_work"]):
+            if tables.jobs[index]["fetched_layer"] != layer:
+                continue
+            for tile in range(tables.jobs[index]["row_tiles"]):
+                thread = tile % num_threads
+                own = progress[thread]
+                choose(
+                    *(tables.layers, tables.groups, tables.jobs, index, tile, tile + 1),
+                    *(own.ctypes.data, thread, num_threads),
+                )
+                assert own[0] == tables.layers[layer]["keys"]
+                first = (own[1] - tables.groups[0]["stretches"]) // 8
+                seen[thread] += range(first, first + own[2])
+        shares = [share.py_func(total, thread, num_threads) for thread in range(num_threads)]
+        assert seen == [list(range(*own_share)) for own_share in shares]

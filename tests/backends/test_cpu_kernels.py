@@ -68,7 +68,7 @@ def quantized(values: Floats, quantize: Callable[..., object]) -> tuple[NDArray[
             values[token].ctypes.data,
             groups,
             integers.ctypes.data + first * columns + 32 * (token - first),
-            scales.ctypes.data + 16 * first * groups + 4 * (token - first),
+            scales.ctypes.data + 16 * (first * groups + token - first),
             size,
         )
     return integers, scales
@@ -83,8 +83,10 @@ def inputs_of_panels(integers: NDArray[np.int8], scales: Floats, num_tokens: int
     while first < num_tokens:
         size = panel_size.py_func(num_tokens - first)
         panel = integers[first * columns : (first + size) * columns].reshape(groups, size, 32)
-        planes = scales[first * groups * 4 : (first + size) * groups * 4].reshape(groups, 4, size)
-        rows.append((panel * planes[:, 0, :, None]).transpose(1, 0, 2).reshape(size, columns))
+        lane_scales = scales[first * groups * 4 : (first + size) * groups * 4].reshape(
+            groups, size, 4
+        )
+        rows.append((panel * lane_scales[:, :, :1]).transpose(1, 0, 2).reshape(size, columns))
         first += size
     return np.concatenate(rows)[:num_tokens]
 
@@ -258,7 +260,7 @@ def test_inputs_in_two_lanes_are_multiplied_as_one_of_sixteen_bits(dtype: str) -
             inputs[token].ctypes.data,
             8,
             integers.ctypes.data + first * 256 + 32 * lane,
-            scales.ctypes.data + 16 * first * 8 + 4 * lane,
+            scales.ctypes.data + 16 * (first * 8 + lane),
             size,
         )
     lanes = inputs_of_panels(integers, scales, 10).astype(float)

@@ -17,7 +17,7 @@ import numpy as np
 
 from kvikk.backends.cpu.curves import gelu_tanh, silu
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import PANEL_TOKENS
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, PANEL_TOKENS
 from kvikk.backends.cpu.raw import clear_words, float32s, int32s, int64s, records
 from kvikk.backends.cpu.records import (
     ADAPTER,
@@ -100,7 +100,7 @@ def _run_bare(bare, first, end, num_rows, inputs_integers, inputs_scales, inputs
                 tile,
                 min(tile + bare.chunk, bare.row_tiles),
                 inputs,
-                inputs_scales + start * bare.groups * 16,
+                inputs_scales + start * bare.groups * LANE_SCALE_BYTES,
                 stop - start,
                 bare.outputs + start * bare.output_bytes,
                 bare.output_bytes,

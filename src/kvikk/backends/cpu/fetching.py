@@ -8,19 +8,21 @@ the cache. That changes when memory is read, never what is computed.
     memory              | weights, and in between the next layer's keys and values   | (cached)
 
 A stretch is 512 bytes of one layer in one block, listed by its distance from the layer's first byte
-in block 0: one list serves all layers of a group.
+in block 0: one list serves all layers of a group. A thread fetches the stretches of the sequences
+that its attention begins with, as cores that lie far apart have no cache in common.
 """
 
 import numpy as np
 
 from kvikk.backends.cpu.jit import inner
 from kvikk.backends.cpu.raw import int32s, int64s
+from kvikk.backends.cpu.threads import share
 
 STRETCH_BYTES = 512
 # More would push out what was fetched first: of a last-level cache of 16 MiB a half.
 MAX_STRETCHES = (8 << 20) // STRETCH_BYTES
-# What a thread fetches during some products: see ``choose_fetches``.
-FETCHES_BYTES = 3 * 8
+# What a thread fetches during some products, and how far it is: see ``choose_fetches``.
+FETCHES_BYTES = 5 * 8
 # With fewer tokens products wait for memory themselves.
 _FEWEST_TOKENS = 6
 
@@ -52,23 +54,35 @@ def list_stretches(group, positions, sequences, block_size):
 
 
 @inner
-def choose_fetches(layers, groups, job, first, last, part, num_parts, fetches):
+def forget_fetches(fetches):
+    """Begin a step: nothing of it has been fetched."""
+    int64s(fetches, 5)[3] = 0
+
+
+@inner
+def choose_fetches(layers, groups, job, first, last, num_parts, fetches, thread, num_threads):
     """Write to ``fetches`` what to fetch during row tiles ``first … last - 1`` of a job.
 
-    These are three integers: the layer's first byte, where the list of stretches begins, how many.
-    What is multiplied meanwhile is part ``part`` of ``num_parts`` of the step's tokens.
+    These are three integers: the layer's first byte, where the list of stretches begins, how many;
+    and two for the next time: which layer that was, and the next stretch. What is multiplied
+    meanwhile is one of ``num_parts`` of the step's tokens.
     """
-    chosen = int64s(fetches, 3)
+    chosen = int64s(fetches, 5)
     chosen[2] = 0
     if job.fetching_work == 0:
         return
     layer = layers[job.fetched_layer]
     group = groups[layer.group]
-    total, work = group.num_stretches, job.fetching_work * num_parts
-    done = (job.work_before + first * job.groups) * num_parts
-    own = (last - first) * job.groups
-    begin, end = total * (done + part * own) // work, total * (done + (part + 1) * own) // work
-    chosen[0], chosen[1], chosen[2] = layer.keys, group.stretches + begin * 8, end - begin
+    start, end = share(group.num_stretches, thread, num_threads)
+    if chosen[3] != layer.keys:
+        chosen[3], chosen[4] = layer.keys, start
+    # As much of the thread's stretches as this is of the work that it can expect to do.
+    own = (last - first) * job.groups * num_threads
+    work = job.fetching_work * num_parts
+    begin = chosen[4]
+    count = min(((end - start) * own + work - 1) // work, end - begin)
+    chosen[0], chosen[1], chosen[2] = layer.keys, group.stretches + begin * 8, count
+    chosen[4] = begin + count
 
 
 @inner

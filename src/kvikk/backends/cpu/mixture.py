@@ -16,7 +16,7 @@ import numpy as np
 
 from kvikk.backends.cpu.curves import exp2
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, MAX_UNUSED_LANES
 from kvikk.backends.cpu.raw import clear_words, float32s, int64s, records
 from kvikk.backends.cpu.records import JOB, MIXTURE, MODEL, PHASE
 from kvikk.backends.cpu.rows import put_inputs
@@ -112,7 +112,7 @@ def _put_pairs(model, mixture, phase, rows, row_bytes, is_by_pair, first, end, p
         own = (first - start, end - start)
         to = (
             mixture.integers + lane * width,
-            mixture.scales + lane * (width // 32) * 16,
+            mixture.scales + lane * (width // 32) * LANE_SCALE_BYTES,
             mixture.dense + start * width * 4,
         )
         put_inputs(model, phase, row, place - start, count, own, panel_rows, to)
@@ -139,7 +139,7 @@ def _multiply_pairs(mixture, job, phase, expert_bytes, counter, num_active):
                 first,
                 min(first + job.chunk, job.row_tiles),
                 dense if job.dense != 0 else integers,
-                mixture.scales + lane * (width // 32) * 16,
+                mixture.scales + lane * (width // 32) * LANE_SCALE_BYTES,
                 count,
                 job.outputs + start * job.output_bytes,
                 job.output_bytes,

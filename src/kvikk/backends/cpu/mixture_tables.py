@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kvikk.backends.base import Plan
 from kvikk.backends.cpu.kernels import Kernels
 from kvikk.backends.cpu.layout import ExpertProducts, PlacedProduct, WeightLayout, padded
-from kvikk.backends.cpu.panels import MAX_UNUSED_LANES
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, MAX_UNUSED_LANES
 from kvikk.backends.cpu.products import COUNTER_BYTES
 from kvikk.backends.cpu.records import JOB, MIXTURE, PHASE
 from kvikk.backends.cpu.tiles import DenseTile
@@ -69,7 +69,7 @@ class MixtureTables:
             "members": pairs * 8,
             "places": pairs * 8,
             "integers": lanes * width,
-            "scales": lanes * width // 32 * 16,
+            "scales": lanes * width // 32 * LANE_SCALE_BYTES,
             "outputs": pairs * self._hidden * 4,
             "inner": pairs * self._inner * 4,
         }

@@ -19,7 +19,7 @@ from kvikk.backends.cpu.facts import (
     product_tile_bytes,
 )
 from kvikk.backends.cpu.jit import inner
-from kvikk.backends.cpu.panels import panel_of
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, LANE_SCALES, panel_of
 from kvikk.backends.cpu.raw import (
     float32s,
     float_of_bits,
@@ -72,10 +72,8 @@ def _add_columns(weights, x, sums):
 
 
 @inner
-def _add_integer_tile(
-    product, weights, scales, minima, inputs, planes, panel_tokens, numbers, dots, sums
-):
-    """One tile times one token, of one or two lanes. See ``panels`` for the planes."""
+def _add_integer_tile(product, weights, scales, minima, inputs, lane_scales, numbers, dots, sums):
+    """One tile times one token, of one or two lanes, scaled as the last of them is."""
     num_scales, num_lanes = product_num_scales(product), product_parts(product)
     lane_dots = dots[16:]
     for i in range(32 * num_lanes):
@@ -95,9 +93,9 @@ def _add_integer_tile(
             for row in range(16):
                 dots[row] = dots[row] * np.float32(256) + lane_dots[row]
         for row in range(16):
-            sums[row] += dots[row] * (scales[16 * part + row] * planes[0])
+            sums[row] += dots[row] * (scales[16 * part + row] * lane_scales[0])
     for part in range(num_scales):
-        input_sum = planes[panel_tokens * (1 if num_scales == 1 else 2 + part)]
+        input_sum = lane_scales[1 if num_scales == 1 else 2 + part]
         for row in range(16):
             sums[row] += minima[16 * part + row] * input_sum
 
@@ -123,8 +121,7 @@ def _integer_tile_row(product, address, groups, inputs, scales, tokens, sums):
                 row_scales,
                 minima,
                 int8s(inputs + 32 * (place + lane), 32 * num_lanes),
-                float32s(scales + 16 * place + 4 * last, 4 * size),
-                size,
+                float32s(scales + LANE_SCALE_BYTES * (place + last), LANE_SCALES),
                 numbers,
                 dots,
                 float32s(sums.ctypes.data + 64 * (token // num_lanes), 16),

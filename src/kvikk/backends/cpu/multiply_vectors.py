@@ -10,7 +10,6 @@ its inputs in every lane, and two or three float operations:
 Where registers have 8 lanes, a tile is done in two halves, each with its own eight registers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ from kvikk.backends.cpu.facts import (
     product_row_tile_bytes,
 )
 from kvikk.backends.cpu.fetching import STRETCH_BYTES, fetches_at
-from kvikk.backends.cpu.panels import SCALE_PLANES, panel_size
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, panel_size
 from kvikk.backends.cpu.tiles import DenseTile, IntegerTile, Tile
 from kvikk.backends.cpu.vectors import Float, Int, Loop, Short, Vectors, Word64
 
@@ -101,12 +100,12 @@ def _with_integer_tile(
     address: ir.Value,
     part: int,
     lanes: ir.Value,
-    planes: Sequence[ir.Value],
+    scales: ir.Value,
     sums: Sums,
 ) -> Sums:
     """``sums`` and what one tile adds to them: part ``part`` of its rows times each token.
 
-    ``lanes`` is the address of the first token's integers, ``planes`` are those of its scales.
+    ``lanes`` and ``scales`` are the addresses of the first token's integers and of its scales.
     """
     builder = v.builder
     words = _words(v, tile, v.add(address, 4 * v.lanes * part))
@@ -124,8 +123,8 @@ def _with_integer_tile(
     results = []
     for token, total in enumerate(sums):
         own_lanes = range(product.parts * token, product.parts * (token + 1))
-        plane_offset = 4 * own_lanes[-1]
-        scale = v.splat_load(Float, planes[0], plane_offset)
+        own_scales = LANE_SCALE_BYTES * own_lanes[-1]
+        scale = v.splat_load(Float, scales, own_scales)
         for i, row_scale in enumerate(row_scales):
             own = range(i * words_per_scale, (i + 1) * words_per_scale)
             dots = []
@@ -139,8 +138,8 @@ def _with_integer_tile(
             number = builder.sitofp(dot, v.lanes_of(Float))
             total = v.multiply_add(number, v.multiply(row_scale, scale), total)
         for i, minimum in enumerate(minima):
-            plane = planes[1 if tile.num_scales == 1 else 2 + i]
-            total = v.multiply_add(minimum, v.splat_load(Float, plane, plane_offset), total)
+            place = own_scales + 4 * (1 if tile.num_scales == 1 else 2 + i)
+            total = v.multiply_add(minimum, v.splat_load(Float, scales, place), total)
         results.append(total)
     return results
 
@@ -160,10 +159,7 @@ def _integer_sums(
         address = v.add(weights, v.times(loop.index, tile.num_bytes))
         place = v.times(loop.index, panel.size)
         lanes = v.add(panel.inputs, v.times(place, 32))
-        plane_bytes = v.times(panel.size, 4)
-        planes = [v.add(panel.scales, v.times(place, 16))]
-        for _ in range(1, SCALE_PLANES):
-            planes.append(v.add(planes[-1], plane_bytes))
+        scales = v.add(panel.scales, v.times(place, LANE_SCALE_BYTES))
         for offset in range(0, tile.num_bytes, 64):
             v.prefetch(address, _PREFETCH_BYTES + offset)
         if lanes_used >= _FETCHING_TOKENS:
@@ -171,7 +167,7 @@ def _integer_sums(
         for part in range(v.parts):
             sums = slice(part * tokens, (part + 1) * tokens)
             loop.carried[sums] = _with_integer_tile(
-                v, product, tile, address, part, lanes, planes, loop.carried[sums]
+                v, product, tile, address, part, lanes, scales, loop.carried[sums]
             )
     return [loop.carried[part * tokens : (part + 1) * tokens] for part in range(v.parts)]
 
@@ -284,7 +280,7 @@ def _tile_times_panel(
                 builder.sub(num_tokens, first),
                 num_groups,
                 v.add(inputs, v.times(first, token_bytes)),
-                v.add(scales, v.times(first, 4)),
+                v.add(scales, v.times(first, LANE_SCALE_BYTES)),
             )
             results = tile_sums(tokens, weights, panel)
             if facts.activation is not None:
@@ -340,7 +336,7 @@ def multiply_vectors(
         token = 0
         while token < tokens:
             size = panel_size(tokens - token)
-            x, s = inputs + token * input_bytes, scales + token * groups * 16
+            x, s = inputs + token * input_bytes, scales + token * groups * LANE_SCALE_BYTES
             out = outputs + token // product_parts(product) * output_bytes + tile * 64
             count = min(size, tokens - token)
             num_done = (tile - first_tile) * tokens + token + count

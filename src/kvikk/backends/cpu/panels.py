@@ -6,14 +6,15 @@ last panel may have lanes that are no token's: a wasted lane costs less than a p
 has to unpack every weight again.
 
     integers    panel of M tokens at token p:  byte p * columns        [groups][M][32] int8
-    scales                                     float 4 * p * groups    [groups][4][M] float32
+    scales                                     float 4 * p * groups    [groups][M][4] float32
 
-The four planes of scales belong to a group of 32 inputs of one token: its scale s, then s * Σ q
+The four scales of a lane belong to a group of 32 inputs of one token: its scale s, then s * Σ q
 over all 32 integers q, over the first 16, over the last 16 (a format's minimum or zero point
-multiplies such a sum). An input is s * q, s = largest / 127.
+multiplies such a sum). An input is s * q, s = largest / 127. They lie side by side, as threads that
+make neighbouring tokens' inputs should not write to the same cache lines.
 
 Where rounding to int8 costs too much an input takes two neighbouring lanes, the second for what the
-first left over, 256 times as fine: s * q + s / 256 * r. The second lane's planes are those of the
+first left over, 256 times as fine: s * q + s / 256 * r. The second lane's scales are those of the
 integer 256 * q + r.
 """
 
@@ -24,7 +25,8 @@ from kvikk.backends.cpu.raw import float32s, int8s, int64s
 from kvikk.backends.cpu.threads import share
 
 PANEL_TOKENS = 16
-SCALE_PLANES = 4
+LANE_SCALES = 4
+LANE_SCALE_BYTES = 4 * LANE_SCALES
 # Of a panel of 16; smaller ones have one at most.
 MAX_UNUSED_LANES = 2
 
@@ -85,11 +87,11 @@ def quantize_plain(values, num_groups, integers, scales, panel_tokens):
             lane[i] = integer
             halves[i // 16] += integer
         scale = largest * np.float32(1 / 127)
-        planes = float32s(scales + 16 * panel_tokens * group, 4 * panel_tokens)
-        planes[0] = scale
-        planes[panel_tokens] = scale * np.float32(halves[0] + halves[1])
-        planes[2 * panel_tokens] = scale * np.float32(halves[0])
-        planes[3 * panel_tokens] = scale * np.float32(halves[1])
+        own = float32s(scales + LANE_SCALE_BYTES * panel_tokens * group, LANE_SCALES)
+        own[0] = scale
+        own[1] = scale * np.float32(halves[0] + halves[1])
+        own[2] = scale * np.float32(halves[0])
+        own[3] = scale * np.float32(halves[1])
     return np.int64(0)
 
 
@@ -100,9 +102,8 @@ def quantize_panel_plain(rows, num_groups, integers, scales):
     """Sixteen tokens, whose addresses lie at ``rows``, into their panel, which is to be full."""
     addresses = int64s(rows, PANEL_TOKENS)
     for token in range(PANEL_TOKENS):
-        _quantize_row(
-            addresses[token], num_groups, integers + 32 * token, scales + 4 * token, PANEL_TOKENS
-        )
+        own = scales + LANE_SCALE_BYTES * token
+        _quantize_row(addresses[token], num_groups, integers + 32 * token, own, PANEL_TOKENS)
     return np.int64(0)
 
 
@@ -112,8 +113,8 @@ def quantize_rest(values, num_groups, integers, scales, panel_tokens):
     for group in range(num_groups):
         inputs = float32s(values + 128 * group, 32)
         lanes = int8s(integers + 32 * panel_tokens * group, 64)
-        planes = float32s(scales + 16 * panel_tokens * group, 4 * panel_tokens)
-        scale = planes[0]
+        own = float32s(scales + LANE_SCALE_BYTES * panel_tokens * group, 2 * LANE_SCALES)
+        scale = own[0]
         inverse = np.float32(256) / scale if scale > np.float32(1e-35) else np.float32(0)
         first, last = np.int32(0), np.int32(0)
         for i in range(32):
@@ -125,11 +126,10 @@ def quantize_rest(values, num_groups, integers, scales, panel_tokens):
             else:
                 last += integer
         fine = scale * np.float32(1 / 256)
-        planes[1] = fine
+        own[LANE_SCALES] = fine
         sums = (first + last, first, last)
-        for plane in range(1, SCALE_PLANES):
-            place = plane * panel_tokens
-            planes[place + 1] = planes[place] + fine * np.float32(sums[plane - 1])
+        for i in range(1, LANE_SCALES):
+            own[LANE_SCALES + i] = own[i] + fine * np.float32(sums[i - 1])
 
 
 def sum_of_squares_plain(values, num_sixteens, result):

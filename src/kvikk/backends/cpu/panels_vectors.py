@@ -5,9 +5,10 @@ sixteen tokens in registers of sixteen:
 
     inputs       16 x two registers, a token's each      ── largest of both ──▸  16 registers
     largest      lanes 2i and 2i + 1 joined, four times, until lane i is token i: one register,
-                 one division, one plane
+                 one division
     integers     two tokens to a register of bytes: eight stores, side by side
     sums         four bytes to a lane, lanes joined twice: Σ of halves, two to a token
+    scales       four registers, interleaved twice: four side by side of each token
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kvikk.backends.cpu.dots import dot_bytes
-from kvikk.backends.cpu.panels import PANEL_TOKENS
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, PANEL_TOKENS
 from kvikk.backends.cpu.vectors import Byte, Float, Int, Loop, Vectors, Word64
 
 
@@ -39,7 +40,6 @@ def _quantize(
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         v = Vectors(context, builder)
         values, num_groups, integers, scales, tokens = arguments
-        plane_bytes = v.times(tokens, 4)
         with Loop(v, num_groups, []) as loop:
             group = v.add(values, v.times(loop.index, 128))
             registers = range(2 * v.parts)
@@ -56,11 +56,10 @@ def _quantize(
                 v.store(builder.trunc(integer, v.lanes_of(Byte)), lane, v.lanes * i)
             scale = builder.fmul(largest, ir.Constant(Float, 1 / 127))
             first, last = v.sum(quantized[: v.parts]), v.sum(quantized[v.parts :])
-            plane = v.add(scales, v.times(v.times(loop.index, tokens), 16))
-            v.store(scale, plane)
-            for total in (builder.add(first, last), first, last):
-                plane = v.add(plane, plane_bytes)
-                v.store(builder.fmul(scale, builder.sitofp(total, Float)), plane)
+            own = v.add(scales, v.times(v.times(loop.index, tokens), LANE_SCALE_BYTES))
+            v.store(scale, own)
+            for i, total in enumerate((builder.add(first, last), first, last), 1):
+                v.store(builder.fmul(scale, builder.sitofp(total, Float)), own, 4 * i)
         return v.integer(0)
 
     return types.int64(*[types.int64] * 5), emit
@@ -119,7 +118,7 @@ def _quantize_panel(
         kept_steps = builder.ptrtoint(cgutils.alloca_once(builder, v.lanes_of(Float)), Word64)
         with Loop(v, num_groups, []) as loop:
             panel = v.add(integers, v.times(loop.index, 32 * PANEL_TOKENS))
-            planes = v.add(scales, v.times(loop.index, 16 * PANEL_TOKENS))
+            panel_scales = v.add(scales, v.times(loop.index, LANE_SCALE_BYTES * PANEL_TOKENS))
             for first in range(0, PANEL_TOKENS, v.lanes):
                 groups = [
                     v.add(v.load(Word64, rows, 8 * token), v.times(loop.index, 128))
@@ -129,10 +128,13 @@ def _quantize_panel(
                 v.store(_steps_per_unit(v, largest), kept_steps)
                 halves = _integers_of_each(v, groups, kept_steps, v.add(panel, 32 * first))
                 scale = v.multiply(largest, v.floats(1 / 127))
-                v.store(scale, planes, 4 * first)
-                for plane, total in enumerate((builder.add(*halves), *halves), 1):
-                    scaled = v.multiply(scale, builder.sitofp(total, v.lanes_of(Float)))
-                    v.store(scaled, planes, 4 * (plane * PANEL_TOKENS + first))
+                totals = (builder.add(*halves), *halves)
+                sums = [v.multiply(scale, builder.sitofp(x, v.lanes_of(Float))) for x in totals]
+                evens, odds = v.interleaved(scale, sums[1]), v.interleaved(sums[0], sums[2])
+                pairs = zip(evens, odds, strict=True)
+                lanes = [register for pair in pairs for register in v.interleaved(*pair)]
+                for i, register in enumerate(lanes):
+                    v.store(register, panel_scales, LANE_SCALE_BYTES * first + 4 * v.lanes * i)
         return v.integer(0)
 
     return types.int64(*[types.int64] * 4), emit

@@ -27,7 +27,8 @@ import numpy as np
 from kvikk.backends.cpu.fetching import choose_fetches
 from kvikk.backends.cpu.greedy import note_candidates
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import share_panels
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, share_panels
+from kvikk.backends.cpu.raw import ask_for
 from kvikk.backends.cpu.threads import atomic_add, atomic_load, atomic_store, share
 from kvikk.backends.cpu.tiles import TILE_ROWS
 
@@ -41,6 +42,7 @@ _MAX_PARTS = COUNTER_BYTES // 8
 _ROWS_A_THREAD_AND_PART = 8
 # So few lanes of inputs wait for memory.
 _STREAMED_LANES = 4
+_MOST_CROSSING_ROWS = 64
 # Chunks of a part of few rows, unless they would be too large.
 _CHUNKS_A_PART = 4
 
@@ -60,6 +62,19 @@ def num_parts_of(num_rows, num_threads):
 
 
 @inner
+def crosses_cores(num_rows, num_threads):
+    """Whether all threads multiply all rows, and rows are so many that it takes time.
+
+    Then half of what a thread reads after a barrier, or more, was written by others just before. It
+    comes in a fraction of the time when it is asked for at once, above all where cores have no
+    cache in common. Fewer rows would hold up the stream of weights; more do not fit the nearest
+    caches.
+    """
+    some = _STREAMED_LANES < num_rows <= _MOST_CROSSING_ROWS
+    return some and num_threads > 1 and num_parts_of(num_rows, num_threads) == 1
+
+
+@inner
 def run_products(
     model, layers, groups, phase, jobs, inputs, num_lanes, candidates, fetches, thread, num_threads
 ):
@@ -69,6 +84,11 @@ def run_products(
     to be noted the results are logits: an address, and the vocabulary's size. See ``greedy``.
     """
     streams = num_lanes <= _STREAMED_LANES and num_threads <= _MAX_PARTS
+    if crosses_cores(num_lanes, num_threads):
+        integers, scales, dense = inputs
+        ask_for(integers, num_lanes * phase.width * phase.integers)
+        ask_for(scales, num_lanes * phase.width // 32 * LANE_SCALE_BYTES * phase.integers)
+        ask_for(dense, num_lanes * phase.width * 4 * phase.dense)
     for index in range(phase.first_job, phase.end_job):
         counters = model.counters + index * model.counter_bytes
         if streams:
@@ -105,7 +125,7 @@ def _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fet
             first,
             last,
             lanes + start * lane_bytes,
-            scales + start * job.groups * 16,
+            scales + start * job.groups * LANE_SCALE_BYTES,
             end - start,
             job.outputs + start * job.output_bytes,
             job.output_bytes,
@@ -145,7 +165,9 @@ def _multiply_rows(
         first = atomic_add(counter, 1) * job.chunk
         while first < job.row_tiles:
             last = min(first + job.chunk, job.row_tiles)
-            choose_fetches(layers, groups, job, first, last, part, num_parts, fetches)
+            choose_fetches(
+                layers, groups, job, first, last, num_parts, fetches, thread, num_threads
+            )
             _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fetches)
             first = atomic_add(counter, 1) * job.chunk
 

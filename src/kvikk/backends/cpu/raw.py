@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kvikk.backends.cpu.jit import inner
@@ -99,6 +100,27 @@ def int32s(address, count):
 def int64s(address, count):
     """``count`` int64 at ``address``."""
     return carray(_pointer(address), count, np.int64)
+
+
+@intrinsic
+def _ask_for_line(typing_context: Any, address: Any) -> Any:
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, level_2, data = (ir.Constant(word, hint) for hint in (0, 2, 1))
+        address = builder.inttoptr(arguments[0], pointer)
+        builder.call(prefetch, [address, read, level_2, data])
+        return arguments[0]
+
+    return types.int64(types.int64), emit
+
+
+@inner
+def ask_for(address, num_bytes):
+    """Have some memory brought to this core, all of it at once, while the core goes on."""
+    for offset in range(0, num_bytes, 64):
+        _ask_for_line(address + offset)
 
 
 @inner

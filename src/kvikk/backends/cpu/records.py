@@ -14,10 +14,9 @@ def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
 
 # A matrix in tiles: outputs[token] = matrix @ inputs[token], ``chunk`` row tiles at a time.
 # Meanwhile the keys and values of layer ``fetched_layer`` are fetched: of ``fetching_work``, all
-# that is done before they are read, ``work_before`` is done before this (see ``fetching``).
+# that is done before they are read (see ``fetching``).
 JOB = _record(
-    "multiply weights groups row_tiles chunk dense outputs output_bytes"
-    " fetched_layer work_before fetching_work"
+    "multiply weights groups row_tiles chunk dense outputs output_bytes fetched_layer fetching_work"
 )
 
 # The matrices that share their inputs, and which forms of the inputs they need;

@@ -4,7 +4,7 @@ import numpy as np
 
 from kvikk.backends.cpu.curves import gelu, gelu_tanh, silu
 from kvikk.backends.cpu.jit import inner, pointer_call
-from kvikk.backends.cpu.panels import PANEL_TOKENS, panel_of, quantize_rest
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, PANEL_TOKENS, panel_of, quantize_rest
 from kvikk.backends.cpu.raw import (
     copy_words,
     float32s,
@@ -97,7 +97,7 @@ def put_inputs(model, phase, row, token, num_tokens, own, panel_rows, to):
     if phase.integers != 0:
         place, groups = token * phase.parts, width // 32
         first, size = panel_of(place, num_tokens * phase.parts)
-        integers, scales = integers + first * width, scales + first * groups * 16
+        integers, scales = integers + first * width, scales + first * groups * LANE_SCALE_BYTES
         lane, end = place - first, min(own[1], num_tokens)
         is_whole = size == PANEL_TOKENS and own[0] <= first and first + size <= end
         if is_whole and phase.parts == 1:
@@ -105,7 +105,7 @@ def put_inputs(model, phase, row, token, num_tokens, own, panel_rows, to):
             if lane == PANEL_TOKENS - 1:
                 _quantize_panel(model.quantize_panel, (panel_rows, groups, integers, scales))
         else:
-            integers, scales = integers + lane * 32, scales + lane * 4
+            integers, scales = integers + lane * 32, scales + lane * LANE_SCALE_BYTES
             _quantize(model.quantize, (row, groups, integers, scales, size))
             if phase.parts == 2:
                 quantize_rest(row, groups, integers, scales, size)

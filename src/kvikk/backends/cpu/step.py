@@ -19,18 +19,23 @@ import numpy as np
 from numba import int64, prange
 
 from kvikk.backends.cpu.attention import PIECE_SLOTS, attend
-from kvikk.backends.cpu.attention_rows import (
-    attention_row,
-    prepare_head,
-    store_key_value,
-    store_query,
-)
+from kvikk.backends.cpu.attention_rows import attention_row
 from kvikk.backends.cpu.curves import cap_row
+from kvikk.backends.cpu.fetching import forget_fetches
 from kvikk.backends.cpu.greedy import choose_greedily, forget_candidates
+from kvikk.backends.cpu.heads import make_queries, store_heads, store_shared
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
-from kvikk.backends.cpu.products import num_parts_of, run_products
-from kvikk.backends.cpu.raw import clear_words, copy_words, float32s, int32s, int64s, records
+from kvikk.backends.cpu.products import crosses_cores, most_parts, run_products
+from kvikk.backends.cpu.raw import (
+    ask_for,
+    clear_words,
+    copy_words,
+    float32s,
+    int32s,
+    int64s,
+    records,
+)
 from kvikk.backends.cpu.records import (
     ACTIVATED,
     ATTENTION_OUTPUT,
@@ -69,75 +74,6 @@ _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
 _call_walk = pointer_call(7)
-# Of the type of what else is given in its place: a plain 0 would have a function compiled anew.
-_NONE = np.int64(0)
-
-
-@inner
-def _projected(model, layer, token, head, num_heads, norm, row):
-    """The address of some heads of a token's projections, with their bias and their common norm.
-
-    They are copied to ``row`` if there is anything to do.
-    """
-    offset, width = head * layer.head_dim * 4, num_heads * layer.head_dim
-    source = model.projections + token * model.projection_width * 4 + offset
-    if layer.projection_bias != 0:
-        sum_rows(source, layer.projection_bias + offset, width, row)
-        source = row
-    if norm != 0:
-        norm_row(model, source, norm, width, width, row)
-        source = row
-    return source
-
-
-@inner
-def _make_queries(model, layer, thread, num_threads, alone, queries, row, scratch):
-    """Queries are normed, rotated and scaled."""
-    head_bytes = layer.head_dim * 4
-    # 2**x is cheaper than e**x: the logarithm of e goes into the scale.
-    scale = np.float32(layer.score_scale * 1.4426950408889634)
-    query_bytes = layer.head_dim * (2 if layer.bfloats != 0 else 4)
-    num_heads, norm = layer.num_heads, layer.all_queries_norm
-    first, end = (0, 1) if alone else share_panels(model.num_tokens, thread, num_threads)
-    for token in range(first, end):
-        heads = _projected(model, layer, token, _NONE, num_heads, norm, row)
-        for head in range(num_heads):
-            out = queries + (token * num_heads + head) * query_bytes
-            prepare_head(model, layer, token, heads + head * head_bytes, layer.query_norm, scratch)
-            store_query(layer, scratch, scale, out)
-
-
-@inner
-def _store_shared(model, layer, group, thread, num_threads, row, scratch):
-    """Keys and values go to their blocks.
-
-    They are shared out by runs of tokens that lie in one sub-block: two threads never write to the
-    same.
-    """
-    runs = int64s(model.runs, model.num_runs + 1)
-    first, end = share(model.num_runs, thread, num_threads)
-    for token in range(runs[first], runs[end]):
-        _store_heads(model, layer, group, token, _NONE, layer.num_kv_heads, row, scratch)
-
-
-@inner
-def _store_heads(model, layer, group, token, first_head, end_head, row, scratch):
-    """One token's keys and values of some KV heads go to its block."""
-    num_heads, num_kv_heads = layer.num_heads, layer.num_kv_heads
-    head_bytes = layer.head_dim * 4
-    position = np.int64(int32s(model.positions, model.num_tokens)[token])
-    sequence = np.int64(int32s(model.sequences, model.num_tokens)[token])
-    value_row = row + num_kv_heads * head_bytes
-    keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
-    first_value = num_heads + num_kv_heads
-    values = _projected(model, layer, token, first_value, num_kv_heads, _NONE, value_row)
-    table = int32s(group.tables + sequence * group.table_columns * 4, group.table_columns)
-    block_size = layer.sub_blocks * 16
-    block, slot = np.int64(table[position // block_size]), position % block_size
-    for kv_head in range(first_head, end_head):
-        key, value = keys + kv_head * head_bytes, values + kv_head * head_bytes
-        prepare_head(model, layer, token, key, layer.key_norm, scratch)
-        store_key_value(layer, block, slot, kv_head, scratch, value)
 
 
 @inner
@@ -188,6 +124,16 @@ def _inputs(model, layers, groups, number, row_number, token, hidden, row, scrat
 
 
 @inner
+def _ask_for_results(model, kind, first, end):
+    """Have rows first … end - 1 of the phase before brought to this core, for one of ``kind``."""
+    results, row_bytes = model.delta, model.hidden_width * 4
+    if kind == DOWN:
+        results, row_bytes = model.feed_forward, model.feed_forward_bytes
+    if kind != ATTENTION_OUTPUT:  # whoever attends to a row mostly takes its inputs too
+        ask_for(results + first * row_bytes, (end - first) * row_bytes)
+
+
+@inner
 def _attend_items(
     model, layers, groups, index, is_last, stores, queries, row, scratch, thread, num_threads
 ):
@@ -201,18 +147,20 @@ def _attend_items(
     counters = (
         model.counters + (model.num_counters - model.num_layers + index) * model.counter_bytes
     )
-    num_parts = num_parts_of(model.num_tokens, num_threads)
+    num_parts = most_parts(num_threads)
     own_part = num_parts - 1 - thread * num_parts // num_threads  # the last tokens' come first
     last_piece = np.int64(int32s(model.positions, 1)[0]) // PIECE_SLOTS  # of a step of one token
     for turn in range(num_parts):
         part = (own_part + turn) % num_parts
         start, end = share(group.num_items, part, num_parts)
+        if start == end:
+            continue
         task = atomic_add(counters + part * 8, 1)
         while task < (end - start) * layer.num_kv_heads:
             number, kv_head = start + task % (end - start), task // (end - start)
             item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
             if stores and item[ITEM_PIECE_END] > last_piece:
-                _store_heads(model, layer, group, _NONE, kv_head, kv_head + 1, row, scratch)
+                store_heads(model, layer, group, np.int64(0), kv_head, kv_head + 1, row, scratch)
             if item[ITEM_WANTED] or not is_last:
                 attend(model, layer, group, queries, item, kv_head, scratch)
             task = atomic_add(counters + part * 8, 1)
@@ -260,6 +208,7 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
     queries = own + model.private_queries if alone else model.queries
     own_rows, scratch = own + model.private_rows, own + model.private_attention
     panel_rows, fetches = own + model.private_panel, own + model.private_fetches
+    forget_fetches(fetches)
 
     token_ids, positions = (
         int32s(model.token_ids, num_tokens),
@@ -291,6 +240,8 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
         if is_few:
             num_rows = model.num_wanted
         first, end = (0, num_rows) if alone else share_panels(num_rows, thread, num_threads)
+        if crosses_cores(num_rows, num_threads):
+            _ask_for_results(model, kind, first, end)
         for row_number in range(first, end):
             token = np.int64(wanted_rows[row_number]) if is_few else row_number
             row = own_rows + row_number % PANEL_TOKENS * model.row_bytes
@@ -371,10 +322,13 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
         if kind == QUERY_KEY_VALUE and number <= before_few:
             layer = layers[index]
             group = groups[layer.group]
-            _make_queries(model, layer, thread, num_threads, alone, queries, own_rows, scratch)
+            if crosses_cores(num_rows, num_threads):
+                row_bytes = model.projection_width * 4
+                ask_for(model.projections + first * row_bytes, (end - first) * row_bytes)
+            make_queries(model, layer, thread, num_threads, alone, queries, own_rows, scratch)
             stores_later = alone and model.num_wanted > 0
             if not stores_later:
-                _store_shared(model, layer, group, thread, num_threads, own_rows, scratch)
+                store_shared(model, layer, group, thread, num_threads, own_rows, scratch)
                 if number == before_few and model.num_wanted == 0:
                     return np.int64(0)
                 arrivals += num_threads

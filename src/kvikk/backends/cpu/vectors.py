@@ -240,6 +240,11 @@ class Vectors:
         evens, odds = ([2 * lane + i for lane in range(self.lanes)] for i in range(2))
         return self.shuffle(a, b, evens), self.shuffle(a, b, odds)
 
+    def interleaved(self, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Lanes of two registers in turns, as two registers read as one row."""
+        order = [lane + self.lanes * i for lane in range(self.lanes) for i in range(2)]
+        return self.shuffle(a, b, order[: self.lanes]), self.shuffle(a, b, order[self.lanes :])
+
     def shuffle(self, a: ir.Value, b: ir.Value, order: Sequence[int]) -> ir.Value:
         """The elements with these numbers, of two registers read as one row."""
         places = [ir.Constant(Int, i) for i in order]

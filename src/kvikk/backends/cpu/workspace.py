@@ -26,7 +26,7 @@ from kvikk.backends.cpu.layout import (
 )
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.mixture_tables import MixtureTables
-from kvikk.backends.cpu.panels import MAX_UNUSED_LANES, PANEL_TOKENS
+from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, MAX_UNUSED_LANES, PANEL_TOKENS
 from kvikk.backends.cpu.products import COUNTER_BYTES, most_parts
 from kvikk.backends.cpu.records import (
     ACTIVATED,
@@ -131,7 +131,7 @@ class Workspace:
             "attention": 4 * widths.queries,
             "queries": 4 * widths.queries,
             "integers": 2 * widths.inputs,
-            "scales": 2 * widths.inputs // 32 * 16,
+            "scales": 2 * widths.inputs // 32 * LANE_SCALE_BYTES,
             "runs": 8,
             "parts": 16 * len(plan.groups),
         }
@@ -171,7 +171,7 @@ class Workspace:
         self._private = {
             "private_hidden": private.place(4 * widths.hidden),
             "private_integers": private.place(2 * widths.inputs),
-            "private_scales": private.place(2 * widths.inputs // 32 * 16),
+            "private_scales": private.place(2 * widths.inputs // 32 * LANE_SCALE_BYTES),
             "private_dense": private.place(4 * widths.inputs),
             "private_rows": private.place(PANEL_TOKENS * 4 * widths.row),
             "private_panel": private.place(PANEL_TOKENS * 8),
@@ -297,14 +297,13 @@ class Workspace:
         return jobs, phases
 
     def _share_fetching(self, jobs: Table, phases: Table) -> None:
-        """Say of each job which part of the next attention's memory it fetches."""
+        """Say of each job which attention's memory it fetches, and beside how much work."""
         for layer in range(len(self._decoder.layers)):
             end = PHASES_PER_LAYER * layer + 1
             begin = max(end - PHASES_PER_LAYER, 0)
             own = jobs[phases[begin]["first_job"] : phases[end - 1]["end_job"]]
-            work = own["groups"] * own["row_tiles"]
-            own["fetched_layer"], own["fetching_work"] = layer, work.sum()
-            own["work_before"] = work.cumsum() - work
+            own["fetched_layer"] = layer
+            own["fetching_work"] = (own["groups"] * own["row_tiles"]).sum()
 
     def _fill_job(
         self, job: np.void, product: PlacedProduct, kernels: Kernels, outputs: int, width: int
