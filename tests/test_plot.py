@@ -45,6 +45,16 @@ def test_doublings_are_equally_far_apart_on_logarithmic_axes() -> None:
     assert len(steps) == 1
 
 
+def numbers(text: str) -> set[str]:
+    return {one.text or "" for one in ElementTree.fromstring(text).iter(f"{SVG}text")}
+
+
+def test_what_is_counted_has_ticks_at_whole_numbers() -> None:
+    text = svg([Chart("t", "turn", "seconds", [Series("s", [(1, 0.25), (2, 0.75)])])])
+    assert {"0", "1", "2", "0.2", "0.8"} <= numbers(text)
+    assert not {"0.5", "1.5"} & numbers(text)
+
+
 def test_text_is_escaped_and_all_numbers_are_there_in_words() -> None:
     text = svg([Chart("a < b & c", "x", "y", [Series("<s>", [(1, 2.5), (2, 1234.5)])])])
     root = ElementTree.fromstring(text)

@@ -48,7 +48,8 @@ class Chart:
     """Lines over one pair of axes. Labels say what is measured and its unit.
 
     An axis with ``log`` has ticks at powers (of two across, of ten upwards) and only takes values
-    above 0; one without begins at 0 or at its lowest value if that is less.
+    above 0; one without begins at 0 or at its lowest value if that is less, and counts in whole
+    numbers if its values do.
     """
 
     title: str
@@ -196,6 +197,8 @@ def _axis(
         return _Axis(ticks[0], ticks[-1], start_px, stop_px, True, ticks)
     low = min(low, 0.0)
     step_size = _round_step((high - low) / 6 or 1.0)
+    if all(float(value).is_integer() for value in values):
+        step_size = max(step_size, 1.0)  # there is no turn one and a half
     count = max(1, math.ceil((high - low) / step_size - 1e-9))
     ticks = tuple(low + index * step_size for index in range(count + 1))
     return _Axis(low, ticks[-1], start_px, stop_px, False, ticks)

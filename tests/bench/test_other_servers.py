@@ -1,9 +1,11 @@
 """Servers that know less of the API than ours: what they do not tell is said, never made up."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from kvikk.bench.serve import ServeOptions, ServeReport, measure
 from kvikk.bench.tables import serve_heading, serve_notes, serve_tables
 from kvikk.bench.workloads import Chat
+from kvikk.cli.main import main
 from kvikk.errors import ModelError, RequestError
 
 ANSWER = ("one", " two", " three")
@@ -103,6 +106,32 @@ def test_an_error_within_a_stream_is_a_failed_request() -> None:
     assert summary.errors == {"error in the stream": 2}
     assert summary.error_messages == {"error in the stream": "out of memory"}
     assert (summary.completed, summary.not_sent) == (2, 2)
+
+
+@pytest.mark.parametrize(("messages", "completed", "status"), [(10**9, 2, 0), (3, 1, 1), (1, 0, 1)])
+def test_the_command_tells_a_script_that_requests_failed(
+    messages: int,
+    completed: int,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Fails(Plain):
+        fails_behind = messages
+
+    plot = tmp_path / "load.svg"
+    with serving(Fails) as base_url:
+        command = ("serve", "--base-url", base_url, "--sessions", "1", "--turns", "2")
+        monkeypatch.setattr(sys, "argv", ["kvikk", "bench", *command, "--plot", str(plot)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    told = capsys.readouterr()
+    assert ended.value.code == status, told.err
+    assert f"{completed} of {2 if completed else 1} completed" in told.out
+    assert ("error in the stream: 1 request (out of memory)" in told.err) == (status == 1)
+    assert plot.exists() == bool(completed)
+    assert ("not written" in told.err) == (not completed)
 
 
 def test_a_server_that_takes_one_wish_gets_that_one() -> None:

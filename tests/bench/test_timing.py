@@ -198,7 +198,15 @@ def test_the_command_prints_one_document_and_draws(models: dict[str, str], tmp_p
         (("timing", "random:gpt9"), ("random:gpt9", "random:gpt2")),
         (("timing", "a", "--model", "b"), ("twice",)),
         (("timing", "--plot", "x.png"), (".svg",)),
-        (("serve", "--base-url", "http://127.0.0.1:9/v1"), ("127.0.0.1:9", "cannot be reached")),
+        (
+            ("serve", "--base-url", "http://127.0.0.1:9/v1"),
+            ("http://127.0.0.1:9/v1 cannot be reached: connection refused; is a server running",),
+        ),
+        (
+            ("serve", "--base-url", "http://localhost:9/v1"),
+            ("http://localhost:9/v1 cannot be reached: connection refused; is a server running",),
+        ),
+        (("serve", "--workload", "x"), ("'--workload': 'x' is not one of 'chat'",)),
         (("serve", "--base-url", "127.0.0.1:9"), ("127.0.0.1:9", "http://")),
         (("serve", "--rate", "0"), ("--rate", "above 0")),
         (("serve", "--rate", "1", "--concurrency", "2"), ("--concurrency",)),

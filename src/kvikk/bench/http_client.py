@@ -6,6 +6,8 @@ Every request has a connection of its own, so that none is lost to one that had 
 """
 
 import asyncio
+import os
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,9 +120,9 @@ class HttpClient:
                     host, port or (443 if self._ssl else 80), ssl=self._ssl
                 )
         except TimeoutError:
-            raise TransferError("no connection", f"none within {_CONNECT_S:g} s") from None
+            raise TransferError("no connection", f"no answer within {_CONNECT_S:g} s") from None
         except OSError as error:
-            raise TransferError("no connection", error.strerror or str(error)) from None
+            raise TransferError("no connection", _why_not_connected(error)) from None
 
     def _head(self, method: str, path: str, body: bytes | None) -> bytes:
         target = path if path.startswith("/") else f"{self._url.path.rstrip('/')}/{path}"
@@ -226,6 +228,13 @@ class EventReader:
         self._buffer = lines.pop()
         # OpenAI-style servers put an event's data on one line.
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
+
+
+def _why_not_connected(error: OSError) -> str:
+    """In the system's words: asyncio's own show each address as a tuple."""
+    found = re.search(r"\[Errno (\d+)\] Connect call failed", str(error))
+    text = os.strerror(int(found[1])) if found else error.strerror or str(error)
+    return text[:1].lower() + text[1:]
 
 
 def _split(base_url: str) -> SplitResult:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvikk.bench.answers import Result
 from kvikk.bench.load import LoadRun
+from kvikk.bench.wording import counted
 from kvikk.plot import Chart, Series
 
 _PERCENTILES = (50, 95, 99)
@@ -132,7 +133,10 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def charts(summary: LoadSummary, run: LoadRun) -> list[Chart]:
-    """Time to first token turn by turn, where there are turns, and how latencies are spread."""
+    """Time to first token turn by turn, where there are turns, and how latencies are spread.
+
+    None where no request was completed.
+    """
     drawn = []
     per_turn = [(turn.turn, turn.ttft_s) for turn in summary.turns if turn.ttft_s is not None]
     if len(per_turn) > 1:
@@ -149,8 +153,8 @@ def charts(summary: LoadSummary, run: LoadRun) -> list[Chart]:
         numbers = sorted(value for value in values if value is not None)
         if numbers:
             points = [(percent, percentile(numbers, percent)) for percent in range(0, 101, 5)]
-            name = f"{len(numbers):,} requests"
-            drawn.append(Chart(title, "percentile", "seconds", [Series(name, points)]))
+            line = Series(counted(len(numbers), "request"), points)
+            drawn.append(Chart(title, "percentile", "seconds", [line]))
     return drawn
 
 

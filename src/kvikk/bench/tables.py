@@ -5,6 +5,7 @@ from rich.table import Table
 from kvikk.bench.books import RunBooks
 from kvikk.bench.load_summary import LoadSummary, Spread
 from kvikk.bench.serve import ServeReport
+from kvikk.bench.wording import counted
 
 
 def serve_heading(report: ServeReport) -> str:
@@ -28,15 +29,19 @@ def serve_notes(report: ServeReport) -> list[str]:
     """What a reader must know to believe the figures."""
     target, summary = report.target, report.summary
     notes = [
-        f"{kind}: {count:,} requests ({summary.error_messages[kind]})"
+        f"{kind}: {counted(count, 'request')} ({summary.error_messages[kind]})"
         for kind, count in summary.errors.items()
     ]
     if summary.not_sent:
-        notes.append(f"{summary.not_sent:,} turns behind a failed one were not sent")
+        turns = counted(
+            summary.not_sent, "turn behind a failed one was", "turns behind a failed one were"
+        )
+        notes.append(f"{turns} not sent")
     if not target.ignores_eos:
         notes.append("the server takes no ignore_eos")
     if summary.short_answers:
-        notes.append(f"{summary.short_answers:,} answers were shorter than wanted")
+        answers = counted(summary.short_answers, "answer was", "answers were")
+        notes.append(f"{answers} shorter than wanted")
     if not target.lengths.is_measured:
         notes.append("the server tells no usage: prompts were sized by taking a word for a token")
     if summary.counted_by_events:

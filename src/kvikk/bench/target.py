@@ -199,7 +199,8 @@ async def _fetch(target: Target, method: str, path: str, body: Any = None) -> Re
         content = None if body is None else json.dumps(body).encode()
         return await target.http.fetch(method, path, content)
     except TransferError as error:
-        raise ModelError(f"{target.base_url} cannot be reached: {error}") from None
+        hint = "; is a server running there?" if error.kind == "no connection" else ""
+        raise ModelError(f"{target.base_url} cannot be reached: {error}{hint}") from None
 
 
 def _first_model(base_url: str, listed: Response) -> str:

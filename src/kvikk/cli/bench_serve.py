@@ -69,7 +69,10 @@ def serve(
     as_json: options.Json = False,
     plot: options.Plot = None,
 ) -> None:
-    """Measure a server: time to first token, time per token, speed, reuse."""
+    """Measure a server: time to first token, time per token, speed, reuse.
+
+    The exit status is 1 if any request failed.
+    """
     from rich.console import Console
 
     from kvikk.bench.load_summary import charts
@@ -105,8 +108,9 @@ def serve(
     with MeasuringBar() as bar:
         advance = bar.begin(load.num_requests)
         measured = measure(chosen, load, on_result=lambda result: advance(1, "requests"))
-    if plot is not None:
-        write_svg(plot, charts(measured.summary, measured.run))
+    drawn = charts(measured.summary, measured.run)
+    if plot is not None and drawn:
+        write_svg(plot, drawn)
     if as_json:
         print(json.dumps(measured.to_json()))
     else:
@@ -117,5 +121,7 @@ def serve(
             console.print()
     for line in serve_notes(measured):
         report.note(line)
-    if not measured.summary.completed:
+    if plot is not None and not drawn:
+        report.problem(f"{plot}: not written, since no request was completed")
+    if measured.summary.completed < measured.summary.requests:
         raise typer.Exit(1)

@@ -94,7 +94,8 @@ def main() -> NoReturn:
         # Bad usage. The library keeps the class of these errors to itself, but not their text.
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message().rstrip(".")
+        # The checking underneath begins some messages with its own word for what went wrong.
+        message = error.format_message().rstrip(".").replace(": Value error, ", ": ")
         if message:  # none: no verb was given, and the help has been printed
             print(f"kvikk: {message}; try --help", file=sys.stderr)
             sys.exit(2)
