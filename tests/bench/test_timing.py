@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvikk import __version__
 from kvikk.bench.kvikk_loop import KvikkLoop
 from kvikk.bench.loops import LoopOptions
 from kvikk.bench.phases import DECODE_STEPS, PhasePlan, measure_phases
@@ -129,6 +130,26 @@ def test_phases_stay_within_the_context() -> None:
     assert whole.prompts == whole.contexts[1:]
 
 
+def test_phases_say_with_what_they_were_measured(
+    models: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--backend", "reference", "--dtype", "bf16", "--repeats", "1", "--longest", "200")
+    monkeypatch.setattr(
+        sys, "argv", ["kvikk", "bench", "timing", models["llama"], "--phases", *options]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert f"kvikk: {__version__}, reference backend" in told.err
+    assert "KV in bf16" in told.err
+    assert "a cell is one run" in told.err
+    lines = told.out.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert lines[-1].startswith("kvikk")
+    assert lines.count("") == 2  # between three tables
+
+
 def test_batches_are_measured_beside_long_contexts(models: dict[str, str]) -> None:
     report = run_phases(
         LoopOptions(models["llama"], backend="reference"),
@@ -150,6 +171,8 @@ def test_batches_are_measured_beside_long_contexts(models: dict[str, str]) -> No
         (lambda: TimingOptions(repeats=0), "repeats: 0"),
         (lambda: LoopOptions("m", ("vllm",)), "vllm"),
         (lambda: LoopOptions("m", ()), "no engine"),
+        (lambda: LoopOptions("m", ("kvikk", "kvikk")), "'kvikk' is named twice"),
+        (lambda: LoopOptions("m", ("transformers",), backend="cpu"), "--backend"),
         (lambda: LoopOptions("m", dtype="fp4"), "fp4"),
         (lambda: LoopOptions("m", device="tpu"), "tpu"),
         (lambda: LoopOptions("m", device="cuda"), "--engine transformers"),
@@ -198,6 +221,19 @@ def test_the_command_prints_one_document_and_draws(models: dict[str, str], tmp_p
         (("timing", "random:gpt9"), ("random:gpt9", "random:gpt2")),
         (("timing", "a", "--model", "b"), ("twice",)),
         (("timing", "--plot", "x.png"), (".svg",)),
+        (("timing", "--longest", "64"), ("--longest", "only with --phases")),
+        (("timing", "--phases", "--lengths", "8"), ("--lengths", "only without --phases")),
+        (("timing", "--phases", "--prompt-tokens", "64"), ("--prompt-tokens", "without --phases")),
+        (("memory", "--capacity-tokens", "9"), ("--capacity-tokens", "only with --trace")),
+        (("memory", "--block-size", "16"), ("--block-size", "only with --trace")),
+        (("memory", "--trace", "x", "--layers", "2"), ("--layers", "only without --trace")),
+        (("memory", "llama", "--trace", "x"), ("MODEL", "--trace")),
+        (("serve", "--shrink", "0"), ("--shrink", "only with --workload trace")),
+        (("serve", "--speed", "1"), ("--speed", "only with --workload trace")),
+        (("serve", "--requests", "9"), ("--requests", "--workload fixed or with --workload trace")),
+        (("serve", "--workload", "fixed", "--sessions", "3"), ("--sessions", "--workload chat")),
+        (("serve", "--workload", "chat", "--trace", "x"), ("--trace", "--workload trace")),
+        (("serve", "--trace", "x", "--output-tokens", "9"), ("--output-tokens", "fixed")),
         (
             ("serve", "--base-url", "http://127.0.0.1:9/v1"),
             ("http://127.0.0.1:9/v1 cannot be reached: connection refused; is a server running",),

@@ -69,6 +69,8 @@ class LoopOptions:
         for name in self.engines:
             if name not in ENGINES:
                 raise RequestError(f"engine {name!r} is not one of {', '.join(ENGINES)}", "engine")
+            if self.engines.count(name) > 1:
+                raise RequestError(f"engine {name!r} is named twice; once is enough", "engine")
         if self.dtype not in DTYPES:
             raise RequestError(f"data type {self.dtype!r} is not one of {', '.join(DTYPES)}")
         if self.device not in DEVICES:
@@ -77,6 +79,8 @@ class LoopOptions:
             raise RequestError(
                 "our engine computes on the CPU; on cuda, --engine transformers runs"
             )
+        if self.backend != "auto" and "kvikk" not in self.engines:
+            raise RequestError("a backend is our engine's; leave --backend out or add kvikk")
 
 
 def check_positive(name: str, values: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ Decode at batch 1 is bound by memory: every token reads all weights, however few
 batch shares that reading until arithmetic bounds it too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal
@@ -46,17 +46,23 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class PhasesReport:
-    """All points, by phase, then by engine, then by size."""
+    """All points, by phase, then by size, then by engine."""
 
+    repeats: int
+    descriptions: Mapping[str, str]
     rows: tuple[PhaseRow, ...]
 
     def of(self, phase: Phase) -> tuple[PhaseRow, ...]:
         """The rows of one phase."""
         return tuple(row for row in self.rows if row.phase == phase)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """One object a point."""
-        return [asdict(row) | {"tokens_per_s": row.tokens_per_s} for row in self.rows]
+    def to_json(self) -> dict[str, Any]:
+        """The document that ``--json`` prints, one object a point."""
+        return {
+            "repeats": self.repeats,
+            "engines": dict(self.descriptions),
+            "phases": [asdict(row) | {"tokens_per_s": row.tokens_per_s} for row in self.rows],
+        }
 
 
 def doubling(first: int, last: int) -> tuple[int, ...]:
@@ -118,7 +124,7 @@ def measure_phases(
             for loop in loops
         ]
         progress(len(loops), "")
-    return PhasesReport(tuple(rows))
+    return PhasesReport(repeats, {loop.name: loop.description for loop in loops}, tuple(rows))
 
 
 def _points(plan: PhasePlan) -> Iterator[tuple[Phase, int]]:

@@ -82,6 +82,7 @@ def run_phases(
     plan = PhasePlan.up_to(longest_tokens)
     progress = bar(plan.num_points * len(engines.engines))
     rows: list[PhaseRow] = []
+    descriptions: dict[str, str] = {}
     # One sequence of any length, then many short ones: never memory for many long ones.
     for part, most_tokens, most_sequences in (
         (PhasePlan(plan.prompts, plan.contexts, ()), longest_tokens, 1),
@@ -90,8 +91,10 @@ def run_phases(
         loops = [
             _open(name, engines, most_tokens, most_sequences, tell) for name in engines.engines
         ]
-        rows += measure_phases(loops, part, prompts.token_ids, repeats, progress).rows
-    return PhasesReport(tuple(rows))
+        measured = measure_phases(loops, part, prompts.token_ids, repeats, progress)
+        rows += measured.rows
+        descriptions |= measured.descriptions
+    return PhasesReport(repeats, descriptions, tuple(rows))
 
 
 class _Prompts:

@@ -5,9 +5,16 @@ from itertools import groupby
 
 from rich.table import Table
 
-from kvikk.bench.phases import BATCH_PROMPT_TOKENS, Phase, PhaseRow, PhasesReport
+from kvikk.bench.phases import (
+    BATCH_PROMPT_TOKENS,
+    DECODE_STEPS,
+    Phase,
+    PhaseRow,
+    PhasesReport,
+)
 from kvikk.bench.tables import plain_table
 from kvikk.bench.timing import PATHS, Difference, TimingReport
+from kvikk.bench.wording import all_of, counted
 from kvikk.plot import Chart, Series
 
 _PHASES: dict[Phase, tuple[str, str]] = {
@@ -46,12 +53,13 @@ def timing_notes(report: TimingReport) -> list[str]:
     paths = len(report.descriptions) * len(PATHS)
     lengths = {row.new_tokens for row in report.rows}
     notes.append(
-        f"prompt of {report.prompt_tokens} tokens, greedy; a cell is the median of "
-        f"{report.repeats}; positions are counted by the engines, not computed from a formula"
+        f"prompt of {counted(report.prompt_tokens, 'token')}, greedy; {_cell(report.repeats)}; "
+        "positions are counted by the engines, not computed from a formula"
     )
     if not report.differences:
         notes.append(
-            f"token ids are equal: all {paths} paths, all runs, all {len(lengths)} lengths"
+            f"token ids are equal: {all_of(paths, 'path')}, all runs, "
+            f"{all_of(len(lengths), 'length')}"
         )
     return notes
 
@@ -91,16 +99,28 @@ def timing_charts(report: TimingReport) -> list[Chart]:
     ]
 
 
-def phase_tables(report: PhasesReport) -> list[Table]:
-    """A table a phase, engines below each other."""
-    return [_phase_table(report, phase) for phase in _PHASES]
+def phase_tables(report: PhasesReport) -> list[tuple[str, Table]]:
+    """A title and a table a phase, engines below each other."""
+    return [(title, _phase_table(report, phase)) for phase, (_, title) in _PHASES.items()]
+
+
+def phase_notes(report: PhasesReport) -> list[str]:
+    """With what it was measured."""
+    notes = [f"{name}: {description}" for name, description in report.descriptions.items()]
+    notes.append(
+        f"{_cell(report.repeats)}; a decode step's time is the mean of {DECODE_STEPS} steps"
+    )
+    return notes
+
+
+def _cell(repeats: int) -> str:
+    return "a cell is one run" if repeats == 1 else f"a cell is the median of {repeats} runs"
 
 
 def _phase_table(report: PhasesReport, phase: Phase) -> Table:
-    size_name, title = _PHASES[phase]
+    size_name, _ = _PHASES[phase]
     unit = {"prefill": "ms", "context": "ms/token", "batch": "ms/step"}[phase]
     table = plain_table("engine", size_name, unit, "vs previous", "tokens/s", "weights, GB/s")
-    table.title, table.title_justify, table.title_style = title, "left", "bold"
     rows = sorted(report.of(phase), key=lambda row: row.engine)
     for _, of_engine in groupby(rows, key=lambda row: row.engine):
         before: PhaseRow | None = None

@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvikk.cli import options
+from kvikk.errors import RequestError
 
 if TYPE_CHECKING:
     from kvikk.bench.memory import MemoryProof
     from kvikk.bench.memory_allocators import AllocatorResult
 
+_TRACE, _MODEL = "with --trace", "without --trace"
+_MODES = {
+    "tokens": (_MODEL,),
+    "layers": (_MODEL,),
+    "capacity_tokens": (_TRACE,),
+    "context": (_TRACE,),
+    "block_size": (_TRACE,),
+}
+
 
 def memory(
+    command_line: typer.Context,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -36,10 +47,15 @@ def memory(
     context: Annotated[
         int, typer.Option(min=1, help="With --trace: the longest conversation allowed.")
     ] = 131_072,
-    block_size: options.BlockSize = 32,
+    block_size: Annotated[
+        int, typer.Option(help="With --trace: token positions a block, a power of two.")
+    ] = 32,
     as_json: options.Json = False,
 ) -> None:
     """Compare the tensors a cache holds with the formula, at four lengths; exact or not."""
+    options.check_mode(command_line, _MODEL if trace is None else _TRACE, _MODES)
+    if models and trace is not None:
+        raise RequestError("a trace is replayed without a model; leave out MODEL or --trace")
     if trace is not None:
         from kvikk.bench.memory_allocators import compare_allocators, read_trace
 

@@ -10,9 +10,23 @@ from kvikk.cli import options, report
 from kvikk.errors import RequestError
 
 WorkloadName = Literal["chat", "fixed", "trace"]
+_CHAT, _FIXED, _TRACE = (f"with --workload {name}" for name in ("chat", "fixed", "trace"))
+_MODES = {
+    "sessions": (_CHAT,),
+    "turns": (_CHAT,),
+    "system_tokens": (_CHAT,),
+    "message_tokens": (_CHAT,),
+    "requests": (_FIXED, _TRACE),
+    "prompt_tokens": (_FIXED,),
+    "output_tokens": (_CHAT, _FIXED),
+    "trace": (_TRACE,),
+    "shrink": (_TRACE,),
+    "speed": (_TRACE,),
+}
 
 
 def serve(
+    context: typer.Context,
     base_url: Annotated[
         str, typer.Option(metavar="URL", help="The server, with its /v1.")
     ] = "http://127.0.0.1:8000/v1",
@@ -87,6 +101,7 @@ def serve(
         check_plot_path(plot)
     if workload is None:
         workload = "chat" if trace is None else "trace"
+    options.check_mode(context, f"with --workload {workload}", _MODES)
     load: Workload
     if workload == "chat":
         load = Chat(sessions, turns, system_tokens, message_tokens, output_tokens or 48)

@@ -8,8 +8,12 @@ import typer
 from kvikk.cli import options, report
 from kvikk.errors import RequestError
 
+_APART, _WITHOUT = "with --phases", "without --phases"
+_MODES = {"lengths": (_WITHOUT,), "prompt_tokens": (_WITHOUT,), "longest": (_APART,)}
+
 
 def timing(
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -60,6 +64,7 @@ def timing(
     from kvikk.bench.timing_tables import (
         difference_lines,
         phase_charts,
+        phase_notes,
         phase_tables,
         timing_charts,
         timing_notes,
@@ -69,6 +74,7 @@ def timing(
 
     if plot is not None:
         check_plot_path(plot)
+    options.check_mode(context, _APART if phases else _WITHOUT, _MODES)
     name = _one(model, model_option)
     engines = LoopOptions(
         name,
@@ -86,11 +92,13 @@ def timing(
         if plot is not None:
             write_svg(plot, phase_charts(apart))
         if as_json:
-            print(json.dumps({"model": name, "phases": apart.to_json()}))
-            return
-        for table in phase_tables(apart):
-            console.print(table)
-            console.print()
+            print(json.dumps({"model": name, **apart.to_json()}))
+        else:
+            for index, (title, table) in enumerate(phase_tables(apart)):
+                console.print(f"\n{title}" if index else title, style="bold", soft_wrap=True)
+                console.print(table)
+        for line in phase_notes(apart):
+            report.note(line)
         return
     with MeasuringBar() as bar:
         measured = run_timing(engines, chosen, bar.begin, bar.tell)

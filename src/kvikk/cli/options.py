@@ -1,5 +1,6 @@
 """Options that several verbs share, and how they become an engine's."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,6 +114,21 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 ServerUrl = Annotated[str, typer.Option(help="The server, without /v1.")]
 ServerKey = Annotated[str | None, typer.Option(envvar="KVIKK_API_KEY", help="The server's key.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+def check_mode(context: typer.Context, mode: str, modes: Mapping[str, Sequence[str]]) -> None:
+    """Raise RequestError if an option was given that has no say in ``mode``.
+
+    ``modes`` says of each option that belongs to some modes, by its parameter's name, to which. A
+    mode is named by how to get it: ``with --phases``. An option's default is nobody's wish.
+    """
+    from kvikk.errors import RequestError
+
+    for name, its_modes in modes.items():
+        source = context.get_parameter_source(name)
+        if mode not in its_modes and source is not None and source.name != "DEFAULT":
+            option = f"--{name.replace('_', '-')}"
+            raise RequestError(f"{option} means something only {' or '.join(its_modes)}")
 
 
 def engine_options(
