@@ -124,6 +124,8 @@ def test_a_trace_arrives_when_it_arrived(tmp_path: Path) -> None:
     assert [session.arrival_s for session in sessions] == [0, 1.5]
     assert [session.turns[0].text() for session in sessions] == ["a", "b"]
     assert [session.turns[0].output_tokens for session in sessions] == [1, 2]
+    with pytest.raises(RequestError, match="--shrink"):
+        Trace(read_trace(path), shrink=2)
 
 
 @pytest.mark.parametrize(

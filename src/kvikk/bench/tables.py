@@ -124,7 +124,7 @@ def _turns(summary: LoadSummary) -> Table:
             p95,
             _count(turn.prompt_tokens),
             _reuse(turn.cached_tokens, turn.prompt_tokens),
-            str(turn.failed or ""),
+            str(turn.failed),
         )
     return table
 

@@ -50,6 +50,8 @@ class Trace:
     def __post_init__(self) -> None:
         if not 1 <= self.shrink <= BLOCK_TOKENS:
             raise RequestError(f"--shrink is {self.shrink}; expected 1 to {BLOCK_TOKENS}")
+        if self.shrink > 1 and all(request.text is not None for request in self.requests):
+            raise RequestError("--shrink divides a Mooncake trace; this one has whole texts")
         if not self.speed > 0:
             raise RequestError(f"--speed is {self.speed}; it must be above 0")
 
