@@ -51,7 +51,8 @@ def _heading(kind: str, entries: Mapping[str, Entry]) -> str:
     dates = sorted({one["date"] for one in entries.values()})
     return (
         f"{what}. Tokens a second: median of {rounds} rounds (lowest to highest), kvikk's over it. "
-        f"{entry['cpu']}, {entry['threads']} threads{_core_distance(entry)}, {' and '.join(dates)}."
+        f"{entry['cpu']}, {entry['threads']} threads{_core_distance(*entries.values())}, "
+        f"{' and '.join(dates)}."
     )
 
 
@@ -273,9 +274,10 @@ def _conditions(entry: Entry) -> str:
     return f"{entry['cpu']}, {entry['threads']} threads{_core_distance(entry)}, {entry['date']}"
 
 
-def _core_distance(entry: Entry) -> str:
+def _core_distance(*entries: Entry) -> str:
     """How long a cache line took from core to core and back, where that was measured."""
-    times = [round(ns) for ns in entry.get("round_trips_ns", ()) if ns is not None]
+    measured = (ns for entry in entries for ns in entry.get("round_trips_ns", ()))
+    times = [round(ns) for ns in measured if ns is not None]
     if not times:
         return ""
     span = f"{times[0]}" if len(times) == 1 else f"{min(times)} to {max(times)}"

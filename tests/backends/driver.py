@@ -64,7 +64,7 @@ class Driver:
     def new_sequence(self, adapter: int = 0) -> DrivenSequence:
         return DrivenSequence(block_tables=tuple([] for _ in self.plan.groups), adapter=adapter)
 
-    def run(self, pieces: Sequence[Piece]) -> list[NDArray[np.float32]]:
+    def run(self, pieces: Sequence[Piece], choices_only: bool = False) -> list[NDArray[np.float32]]:
         """One forward pass. Returns each piece's logits, copied, ``[num_logits, vocabulary]``."""
         token_ids: list[int] = []
         positions: list[int] = []
@@ -87,6 +87,7 @@ class Driver:
                 block_tables=self._block_tables([piece.sequence for piece in pieces]),
                 logits_rows=np.array(logits_rows, np.int32),
                 adapters=adapters if adapters.any() else None,
+                choices_only=choices_only,
             )
         )
         stops = np.cumsum([piece.num_logits for piece in pieces])

@@ -62,6 +62,9 @@ class Batch:
     ``block_tables[group][sequence, p // block_size]``; the token attends to itself and everything
     before it that its layer's window admits, through the same table. An entry of -1 is a block
     given back because no window reaches it; it is never read or written.
+
+    With ``choices_only`` nobody looks at a row of logits but for where its largest is; the others
+    may be rough, as long as they stay below it.
     """
 
     token_ids: NDArray[np.int32]  # [T]
@@ -72,6 +75,7 @@ class Batch:
     copies: tuple[BlockCopy, ...] = ()
     adapters: NDArray[np.int32] | None = None  # [S]
     hidden_rows: NDArray[np.int32] | None = None  # [H], ascending
+    choices_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class BatchBuilder:
         num_logits = 0
         longest = 0
         rows = []
-        has_adapters = False
+        has_adapters, choices_only = False, True
         hidden_rows: list[int] = []
         decode = not copies
         for index, (sequence, count) in enumerate(chunks.items()):
@@ -90,6 +90,7 @@ class BatchBuilder:
                     stop - wanted : stop
                 ]
                 num_logits += wanted
+                choices_only = choices_only and sequence.only_chooses
             if sequence.pooled is not None:
                 hidden_rows += range(stop - sequence.num_hidden(count), stop)
             longest = max(longest, last)
@@ -111,6 +112,7 @@ class BatchBuilder:
             copies=copies,
             adapters=self._adapters[: len(rows)] if has_adapters else None,
             hidden_rows=np.array(hidden_rows, np.int32) if hidden_rows else None,
+            choices_only=choices_only,
         )
 
     def _rewrite(self, sequence: Sequence) -> None:

@@ -34,11 +34,18 @@ def choose(
     sound: that row comes again with the next step. An argmax is cheap, so a greedy sequence's rows
     are all looked at together; one that draws looks at a row once the guess before it was right.
     """
-    if len(logits) == len(sequences):  # no drafts
-        if all(sequence.is_greedy and sequence.editor is None for sequence in sequences):
-            likeliest = backend.likeliest(logits)
-            if likeliest is not None:
+    has_drafts = len(logits) > len(sequences)
+    if all(sequence.is_greedy and sequence.editor is None for sequence in sequences):
+        likeliest = backend.likeliest(logits)
+        if likeliest is not None:
+            if not has_drafts:
                 return [[token] for token in likeliest]
+            rows = iter(likeliest)
+            return [
+                _as_far_as_right(list(islice(rows, 1 + len(one.draft))), one.draft)
+                for one in sequences
+            ]
+    if not has_drafts:
         chosen = _sample(backend, [(sequence, 0) for sequence in sequences], logits)
         return [[] if token == _UNUSABLE else [token] for token in chosen]
     wanted, numbers, num_rows = [], [], 0

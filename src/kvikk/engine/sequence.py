@@ -52,6 +52,7 @@ class Sequence:
         "num_keyed",
         "num_prompt_tokens",
         "number",
+        "only_chooses",
         "pooled",
         "prompt_logprobs",
         "rank",
@@ -94,6 +95,9 @@ class Sequence:
         self.editor = LogitsEditor.for_request(
             request.generation, len(request.prompt_token_ids), end_token_ids
         )
+        # Whether of its logits nothing is wanted but where the largest is.
+        tells = (request.generation.num_logprobs, request.generation.num_prompt_logprobs)
+        self.only_chooses = self.is_greedy and self.editor is None and tells == (None, None)
         self.num_forks = request.generation.choices - 1 if choice == 0 else 0
         # Of the prompt's tokens but the first, as far as computed; None where nobody asks.
         self.prompt_logprobs: list[TokenLogprob] | None = None

@@ -30,8 +30,8 @@ from kvikk.backends.cpu.records import (
     QUERY_KEY_VALUE,
     SILU,
 )
+from kvikk.backends.cpu.tables import Tables
 from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile
-from kvikk.backends.cpu.workspace import Tables
 from kvikk.models.adapter import Adapter, Role, matrices_by_role
 from kvikk.models.adapter_options import MAX_RANK
 from kvikk.models.decoder import Decoder

@@ -22,7 +22,9 @@ from kvikk.backends.cpu.greedy import UNUSABLE
 from kvikk.backends.cpu.jit import SOURCE_DIGEST, available_threads
 from kvikk.backends.cpu.kernels import CompileProgress, compile_kernels
 from kvikk.backends.cpu.layout import WeightLayout
+from kvikk.backends.cpu.rough import FEWEST_ROWS
 from kvikk.backends.cpu.step import run_step
+from kvikk.backends.cpu.tables import fill_tables
 from kvikk.backends.cpu.workspace import Workspace
 from kvikk.backends.logprobs import logprobs
 from kvikk.models.adapter import Adapter
@@ -81,9 +83,11 @@ class CpuBackend:
         )
         weights.fill()
         self._decoder, self._weights = decoder, weights
-        self._tables = self._workspace.connect(self._blocks, kernels)
+        self._workspace.region.allocate()
+        self._tables = fill_tables(self._workspace, self._blocks, kernels)
         self._logits, self._choices = self._workspace.logits(), self._workspace.choices()
         self._choices[:] = UNUSABLE
+        self._num_heads = 1 if weights.rough_head is None else 2
         self._taken: _TakenBatch | None = None
         self._adapters: AdapterTables | None = None  # from the first one on
         self._hidden_states = np.zeros((0, decoder.hidden_size), np.float32)
@@ -131,6 +135,8 @@ class CpuBackend:
             )
             if problem != SOUND:
                 raise ValueError(PROBLEMS[problem])
+            if taken.is_rough:
+                tables.model[0]["is_rough"] = 1
             if batch.hidden_rows is not None:
                 self._want_hidden(taken.wanted_rows, taken.logits_rows, batch.hidden_rows)
             if batch.adapters is not None:
@@ -180,7 +186,8 @@ class CpuBackend:
         logits = self._logits
         if len(logits_rows) > len(logits):  # beyond the plan: measurements ask for it
             logits = np.empty((len(logits_rows), logits.shape[1]), np.float32)
-        tables.jobs[-1]["outputs"] = logits.ctypes.data
+        for job in tables.jobs[-self._num_heads :]:
+            job["outputs"] = logits.ctypes.data
         taken = (token_ids, positions, sequences, logits_rows, *block_tables)
         are_own = all(map(is_, taken, (*given, *batch.block_tables)))
         return _TakenBatch(
@@ -193,6 +200,18 @@ class CpuBackend:
             block_tables,
             min(len(table) for table in block_tables),
             logits[: len(logits_rows), : self._vocabulary_size],
+            self._may_be_rough(batch),
+        )
+
+    def _may_be_rough(self, batch: Batch) -> bool:
+        """Whether the choices of a batch can be found without all of the head's arithmetic."""
+        model = self._tables.model[0]
+        is_plain = batch.adapters is None and batch.hidden_rows is None and model["logit_cap"] == 0
+        return bool(
+            batch.choices_only
+            and is_plain
+            and model["settle"] != 0
+            and FEWEST_ROWS <= len(batch.logits_rows) <= model["max_choices"]
         )
 
     def hidden_states(self) -> NDArray[np.float32]:
@@ -263,6 +282,7 @@ class _TakenBatch:
     block_tables: tuple[Rows, ...]
     num_sequences: int
     logits: NDArray[np.float32]
+    is_rough: bool
 
 
 def _int32s(values: NDArray[np.integer]) -> NDArray[np.int32]:

@@ -128,7 +128,7 @@ def prepare(
     model = model_table[0]
     model.num_tokens = len(positions)
     model.num_wanted = model.num_logits = len(wanted_rows)
-    model.hidden_states = model.adapters = model.only_bare = 0
+    model.hidden_states = model.adapters = model.only_bare = model.is_rough = 0
     model.token_ids, model.positions = token_ids.ctypes.data, positions.ctypes.data
     model.sequences, model.wanted_rows = sequences.ctypes.data, wanted_rows.ctypes.data
     for index in range(len(groups)):

@@ -10,7 +10,7 @@ from kvikk.backends.cpu.rows import norm_row, sum_rows
 from kvikk.backends.cpu.threads import share
 
 # Of the type of what else is given in its place: a plain 0 would have a function compiled anew.
-_NONE = np.int64(0)
+NONE = np.int64(0)
 
 
 @inner
@@ -40,7 +40,7 @@ def make_queries(model, layer, thread, num_threads, alone, queries, row, scratch
     num_heads, norm = layer.num_heads, layer.all_queries_norm
     first, end = (0, 1) if alone else share_panels(model.num_tokens, thread, num_threads)
     for token in range(first, end):
-        heads = _projected(model, layer, token, _NONE, num_heads, norm, row)
+        heads = _projected(model, layer, token, NONE, num_heads, norm, row)
         for head in range(num_heads):
             out = queries + (token * num_heads + head) * query_bytes
             prepare_head(model, layer, token, heads + head * head_bytes, layer.query_norm, scratch)
@@ -57,7 +57,7 @@ def store_shared(model, layer, group, thread, num_threads, row, scratch):
     runs = int64s(model.runs, model.num_runs + 1)
     first, end = share(model.num_runs, thread, num_threads)
     for token in range(runs[first], runs[end]):
-        store_heads(model, layer, group, token, _NONE, layer.num_kv_heads, row, scratch)
+        store_heads(model, layer, group, token, NONE, layer.num_kv_heads, row, scratch)
 
 
 @inner
@@ -70,7 +70,7 @@ def store_heads(model, layer, group, token, first_head, end_head, row, scratch):
     value_row = row + num_kv_heads * head_bytes
     keys = _projected(model, layer, token, num_heads, num_kv_heads, layer.all_keys_norm, row)
     first_value = num_heads + num_kv_heads
-    values = _projected(model, layer, token, first_value, num_kv_heads, _NONE, value_row)
+    values = _projected(model, layer, token, first_value, num_kv_heads, NONE, value_row)
     table = int32s(group.tables + sequence * group.table_columns * 4, group.table_columns)
     block_size = layer.sub_blocks * 16
     block, slot = np.int64(table[position // block_size]), position % block_size

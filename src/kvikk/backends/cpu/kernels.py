@@ -47,6 +47,7 @@ from kvikk.backends.cpu.panels_vectors import (
     quantize_vectors,
     sum_of_squares_vectors,
 )
+from kvikk.backends.cpu.rough import BOUNDS_TYPES, find_bounds, settle
 from kvikk.backends.cpu.step import STEP_TYPES, WALK_TYPES, run_step, walk
 from kvikk.backends.cpu.tiles import DenseTile
 from kvikk.models.decoder import Decoder
@@ -68,6 +69,7 @@ class Kernels:
     join: dict[RowTile, int]
     store_codes: dict[RowTile, int]
     mixture: int  # 0 where there are no experts
+    settle: int  # 0 where there is no rough head
     walk: int
 
 
@@ -141,7 +143,16 @@ def _fetch_or_compile(
         tiles |= dict.fromkeys((wide, narrow))
         coded |= dict.fromkeys((narrow,) if narrow.is_coded else ())
     is_dense = {isinstance(product.tile, DenseTile) for product in products}
-    total = 5 + bool(weights.mixtures) + len(products) + 3 * len(tiles) + len(coded) + len(is_dense)
+    has_rough_head = weights.rough_head is not None
+    total = (
+        5
+        + bool(weights.mixtures)
+        + 2 * has_rough_head
+        + len(products)
+        + 3 * len(tiles)
+        + len(coded)
+        + len(is_dense)
+    )
     done = 0
 
     def announce(name: str) -> None:
@@ -175,6 +186,9 @@ def _fetch_or_compile(
                 compile_entry(pack_numbers, PACK_NUMBERS_TYPES)
             else:
                 compile_entry(pack_integers, PACK_INTEGERS_TYPES)
+        if has_rough_head:
+            announce("bounds")
+            compile_entry(find_bounds, BOUNDS_TYPES)
         announce("batches")
         compile_entry(prepare, PREPARE_TYPES)
         compile_entry(run_step, STEP_TYPES)
@@ -198,6 +212,7 @@ def _fetch_or_compile(
                 for tile in coded
             },
             mixture=(compiled("experts", run_mixture, *integers[:6]) if weights.mixtures else 0),
+            settle=compiled("choices", settle, *integers[:4]) if has_rough_head else 0,
             walk=compiled_walk(wait_for_walk),
         )
     progress("done", total, total)

@@ -4,15 +4,18 @@ The plan alone answers how much memory a model takes; loading takes exactly that
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from kvikk.backends.cpu.facts import Product
+from kvikk.backends.cpu.jit import available_threads
 from kvikk.backends.cpu.memory import Region
 from kvikk.backends.cpu.packing import pack
-from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile, Tile
+from kvikk.backends.cpu.rough import SPAN_BOUNDS, bounds_bytes, find_bounds, num_spans
+from kvikk.backends.cpu.tiles import TILE_COLUMNS, TILE_ROWS, TILES, DenseTile, IntegerTile, Tile
 from kvikk.errors import ModelError
 from kvikk.models.decoder import (
     Attention,
@@ -29,6 +32,8 @@ from kvikk.models.decoder import (
 # ones read faster; more of them wait less for a thread that was interrupted.
 _CHUNKS_PER_THREAD = 2
 _CHUNK_BYTES = 512 * 1024
+# Spans of the head's rows whose bounds a thread finds at a time.
+_SPANS_AT_ONCE = 64
 # Activations that a product of gate and up applies itself.
 _PRODUCTS_ACTIVATIONS = ("silu", "gelu_tanh")
 
@@ -132,6 +137,11 @@ class WeightLayout:
         tile = _tile(decoder.head)
         parts = 1 if isinstance(tile, DenseTile) else 2
         self.head = self._place((decoder.head,), Product(tile, parts=parts), 0)
+        # The same weights with the first part of their inputs alone: see ``rough``.
+        self.rough_head: PlacedProduct | None = None
+        if isinstance(tile, IntegerTile):
+            self.rough_head = replace(self.head, product=Product(tile))
+            self._bounds_at = self.region.place(bounds_bytes(self.head.row_tiles))
         self.embedding = self.head
         if decoder.embedding.tensor is not decoder.head.tensor:
             (self.embedding,) = self._stack((decoder.embedding,))
@@ -144,10 +154,12 @@ class WeightLayout:
             self._positions_at = self.region.place(self._positions.rows * self._position_bytes)
 
     def products(self) -> Iterator[tuple[PlacedProduct, ...]]:
-        """All phases in the order of a step: four a layer, then the head."""
+        """All phases in the order of a step: four a layer, then the head, and the rough one."""
         for layer in self.layers:
             yield from layer
         yield (self.head,)
+        if self.rough_head is not None:
+            yield (self.rough_head,)
 
     @property
     def mixtures(self) -> tuple[ExpertProducts, ...]:
@@ -178,8 +190,9 @@ class WeightLayout:
     def fill(self) -> None:
         """Take the memory and lay everything out."""
         self.region.allocate()
-        for product in self.all_products():
+        for product in {product.weights: product for product in self.all_products()}.values():
             product.fill(self.region)
+        self._find_bounds()
         if self.embedding is not self.head:
             self.embedding.fill(self.region)
         for vector in self._vectors.values():
@@ -188,6 +201,30 @@ class WeightLayout:
             rows = self._positions.float32()
             room = self.region.bytes_at(self._positions_at, len(rows) * self._position_bytes)
             room.view(np.float32).reshape(len(rows), -1)[:, : rows.shape[1]] = rows
+
+    @property
+    def bounds_address(self) -> int:
+        """Where the bounds of the head's row tiles lie; 0 where there is no rough head."""
+        return 0 if self.rough_head is None else self.region.address(self._bounds_at)
+
+    def _find_bounds(self) -> None:
+        """What ``rough`` needs to know of the head's weights, by as many threads as there are."""
+        head, tile = self.head, self.head.product.tile
+        if not isinstance(tile, IntegerTile):
+            return
+        bounds = self.region.bytes_at(self._bounds_at, bounds_bytes(head.row_tiles))
+        weights, kind = self.region.address(head.weights), (tile.bits, tile.num_scales)
+        spans = num_spans(head.row_tiles)
+
+        def find(first: int) -> None:
+            end = min(first + _SPANS_AT_ONCE, spans)
+            arguments = (weights, head.row_tiles, head.groups, *kind, int(tile.has_minimum))
+            find_bounds(*arguments, tile.num_bytes, first, end, bounds.ctypes.data)
+
+        with ThreadPoolExecutor(available_threads()) as pool:
+            list(pool.map(find, range(0, spans, _SPANS_AT_ONCE)))
+        table = bounds.view(np.float64).reshape(-1, SPAN_BOUNDS)
+        table[-1] = table[:-1].max(axis=0)
 
     def _layer(self, layer: DecoderLayer) -> LayerProducts:
         attention, network = layer.attention, layer.feed_forward

@@ -29,6 +29,7 @@ from kvikk.backends.cpu.greedy import note_candidates
 from kvikk.backends.cpu.jit import inner, pointer_call
 from kvikk.backends.cpu.panels import LANE_SCALE_BYTES, share_panels
 from kvikk.backends.cpu.raw import ask_for
+from kvikk.backends.cpu.rough import note_tops
 from kvikk.backends.cpu.threads import atomic_add, atomic_load, atomic_store, share
 from kvikk.backends.cpu.tiles import TILE_ROWS
 
@@ -42,6 +43,7 @@ _MAX_PARTS = COUNTER_BYTES // 8
 _ROWS_A_THREAD_AND_PART = 8
 # So few lanes of inputs wait for memory.
 _STREAMED_LANES = 4
+# With more rows, what crosses between cores does not fit their nearest caches.
 _MOST_CROSSING_ROWS = 64
 # Chunks of a part of few rows, unless they would be too large.
 _CHUNKS_A_PART = 4
@@ -67,8 +69,7 @@ def crosses_cores(num_rows, num_threads):
 
     Then half of what a thread reads after a barrier, or more, was written by others just before. It
     comes in a fraction of the time when it is asked for at once, above all where cores have no
-    cache in common. Fewer rows would hold up the stream of weights; more do not fit the nearest
-    caches.
+    cache in common. Fewer rows would hold up the stream of weights.
     """
     some = _STREAMED_LANES < num_rows <= _MOST_CROSSING_ROWS
     return some and num_threads > 1 and num_parts_of(num_rows, num_threads) == 1
@@ -84,7 +85,8 @@ def run_products(
     to be noted the results are logits: an address, and the vocabulary's size. See ``greedy``.
     """
     streams = num_lanes <= _STREAMED_LANES and num_threads <= _MAX_PARTS
-    if crosses_cores(num_lanes, num_threads):
+    some = _STREAMED_LANES < num_lanes <= _MOST_CROSSING_ROWS and num_threads > 1
+    if some and _num_parts(phase, num_lanes, num_threads) == 1:
         integers, scales, dense = inputs
         ask_for(integers, num_lanes * phase.width * phase.integers)
         ask_for(scales, num_lanes * phase.width // 32 * LANE_SCALE_BYTES * phase.integers)
@@ -97,6 +99,7 @@ def run_products(
             )
             continue
         _multiply_rows(
+            model,
             layers,
             groups,
             phase,
@@ -106,9 +109,14 @@ def run_products(
             candidates,
             counters,
             fetches,
-            thread,
-            num_threads,
+            (thread, num_threads),
         )
+
+
+@inner
+def _num_parts(phase, num_lanes, num_threads):
+    """In how many parts a phase's lanes are multiplied: those of a token stay together."""
+    return num_parts_of(num_lanes if phase.parts == 1 else 0, num_threads)
 
 
 @inner
@@ -134,7 +142,9 @@ def _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fet
     )
     noted, vocabulary = candidates
     first_token, end_token = first * TILE_ROWS, min(last * TILE_ROWS, vocabulary)
-    if noted != 0 and first_token < end_token:
+    if job.tops != 0:
+        note_tops(job, start, end, first, last, vocabulary)
+    elif noted != 0 and first_token < end_token:
         first_row, end_row = start // phase.parts, end // phase.parts
         note_candidates(
             noted, job.outputs, job.output_bytes, first_row, end_row, first_token, end_token
@@ -143,6 +153,7 @@ def _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fet
 
 @inner
 def _multiply_rows(
+    model,
     layers,
     groups,
     phase,
@@ -152,11 +163,11 @@ def _multiply_rows(
     candidates,
     counters,
     fetches,
-    thread,
-    num_threads,
+    team,
 ):
     """One matrix times rows that are cut in parts, if there are so many."""
-    num_parts = num_parts_of(num_lanes if phase.parts == 1 else 0, num_threads)
+    thread, num_threads = team
+    num_parts = _num_parts(phase, num_lanes, num_threads)
     own_part = thread * num_parts // num_threads
     for turn in range(num_parts):
         part = (own_part + turn) % num_parts
@@ -165,9 +176,7 @@ def _multiply_rows(
         first = atomic_add(counter, 1) * job.chunk
         while first < job.row_tiles:
             last = min(first + job.chunk, job.row_tiles)
-            choose_fetches(
-                layers, groups, job, first, last, num_parts, fetches, thread, num_threads
-            )
+            choose_fetches(model, layers, groups, job, first, last, num_parts, fetches, team)
             _multiply_chunk(phase, job, inputs, start, end, first, last, candidates, fetches)
             first = atomic_add(counter, 1) * job.chunk
 

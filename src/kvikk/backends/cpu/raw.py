@@ -61,6 +61,12 @@ def float32s(address, count):
 
 
 @inner
+def float64s(address, count):
+    """``count`` float64 at ``address``."""
+    return carray(_pointer(address), count, np.float64)
+
+
+@inner
 def int8s(address, count):
     """``count`` int8 at ``address``."""
     return carray(_pointer(address), count, np.int8)

@@ -14,9 +14,11 @@ def _record(integers: str, floats: str = "") -> np.dtype[np.void]:
 
 # A matrix in tiles: outputs[token] = matrix @ inputs[token], ``chunk`` row tiles at a time.
 # Meanwhile the keys and values of layer ``fetched_layer`` are fetched: of ``fetching_work``, all
-# that is done before they are read (see ``fetching``).
+# that is done before they are read (see ``fetching``). ``tops`` is where the largest results of
+# each tile are noted, if they are: see ``rough``.
 JOB = _record(
     "multiply weights groups row_tiles chunk dense outputs output_bytes fetched_layer fetching_work"
+    " tops"
 )
 
 # The matrices that share their inputs, and which forms of the inputs they need;
@@ -56,9 +58,10 @@ MIXTURE = _record(
 
 # One cache group. ``items`` is where its attention work is listed, ``members`` the tokens of items:
 # all tokens in order, then those that share an item though they are no neighbours. ``stretches``
-# are what a layer's attention will read: see ``fetching``. An item has at most ``item_tokens``.
+# are what a layer's attention will read, and ``stretch_starts`` where a token's begin: see
+# ``fetching``. An item has at most ``item_tokens``.
 GROUP = _record(
-    "window num_blocks block_bytes layer_bytes item_tokens items members stretches"
+    "window num_blocks block_bytes layer_bytes item_tokens items members stretches stretch_starts"
     " tables table_columns num_items num_members num_parts num_stretches"  # * this line
 )
 
@@ -81,6 +84,7 @@ BARE = _record(
 # ``hidden_states`` is where those go, and two lists of places say for each wanted row which of them
 # it is, and which of the rows with logits; -1 for none. ``adapters`` has an adapter's address a
 # token, where any token has one; ``only_bare``: all of them change every layer's gate or up.
+# ``is_rough``: of logits the largest is wanted, and ``rough`` finds it.
 MODEL = _record(
     "num_layers num_groups num_rotations"
     " hidden_size hidden_width projection_width"
@@ -94,10 +98,12 @@ MODEL = _record(
     " private private_bytes private_integers private_scales private_dense"
     " private_rows row_bytes private_panel private_queries private_attention private_fetches"
     " private_candidates choices max_choices vocabulary_size"
+    " settle head_job tops bounds apart_integers apart_scales"
     " meeting counters num_counters counter_bytes"
     " bares multiply_dense bring_down add_up brought_down brought_down_bytes adapter_rows"
     " num_tokens num_runs num_wanted wanted_rows token_ids positions sequences"  # * this line
-    " adapters only_bare num_logits logits_places hidden_states hidden_places",  # * and this
+    " adapters only_bare is_rough num_logits"  # * and this
+    " logits_places hidden_states hidden_places",
     "epsilon embedding_scale logit_cap",
 )
 

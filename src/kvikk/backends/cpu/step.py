@@ -23,7 +23,7 @@ from kvikk.backends.cpu.attention_rows import attention_row
 from kvikk.backends.cpu.curves import cap_row
 from kvikk.backends.cpu.fetching import forget_fetches
 from kvikk.backends.cpu.greedy import choose_greedily, forget_candidates
-from kvikk.backends.cpu.heads import make_queries, store_heads, store_shared
+from kvikk.backends.cpu.heads import NONE, make_queries, store_heads, store_shared
 from kvikk.backends.cpu.jit import entry, inner, pointer_call, table_of
 from kvikk.backends.cpu.panels import PANEL_TOKENS, share_panels
 from kvikk.backends.cpu.products import crosses_cores, most_parts, run_products
@@ -53,6 +53,7 @@ from kvikk.backends.cpu.records import (
     QUERY_KEY_VALUE,
     ROTATION,
 )
+from kvikk.backends.cpu.rough import put_apart
 from kvikk.backends.cpu.rows import (
     activate_row,
     add_row,
@@ -74,6 +75,7 @@ _run_mixture = pointer_call(6)
 _bring_down = pointer_call(5)
 _add_up = pointer_call(10)
 _call_walk = pointer_call(7)
+_settle = pointer_call(4)
 
 
 @inner
@@ -160,7 +162,7 @@ def _attend_items(
             number, kv_head = start + task % (end - start), task // (end - start)
             item = int64s(group.items + number * ITEM_FIELDS * 8, ITEM_FIELDS)
             if stores and item[ITEM_PIECE_END] > last_piece:
-                store_heads(model, layer, group, np.int64(0), kv_head, kv_head + 1, row, scratch)
+                store_heads(model, layer, group, NONE, kv_head, kv_head + 1, row, scratch)
             if item[ITEM_WANTED] or not is_last:
                 attend(model, layer, group, queries, item, kv_head, scratch)
             task = atomic_add(counters + part * 8, 1)
@@ -190,8 +192,8 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
     model = records(model_at, 1, MODEL)[0]
     last_phase = PHASES_PER_LAYER * model.num_layers
     layers = records(layers_at, model.num_layers, LAYER)
-    phases = records(phases_at, last_phase + 1, PHASE)
-    jobs = records(jobs_at, phases[last_phase].end_job, JOB)
+    phases = records(phases_at, last_phase + 2, PHASE)
+    jobs = records(jobs_at, phases[last_phase].end_job + 1, JOB)
     groups = records(groups_at, model.num_groups, GROUP)
     rotations = records(rotations_at, model.num_rotations, ROTATION)
     thread, num_threads = join_team(model.meeting, num_asked)
@@ -235,7 +237,8 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
         index, kind = number // PHASES_PER_LAYER, number % PHASES_PER_LAYER
         if kind == DOWN and layers[index].mixture != 0:
             continue  # the experts have their own
-        phase = phases[number]
+        is_rough = number == last_phase and model.is_rough != 0
+        phase = phases[number + (1 if is_rough else 0)]  # the rough head comes last
         is_few = number > before_few
         if is_few:
             num_rows = model.num_wanted
@@ -262,6 +265,8 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
             if place >= 0:
                 own, to = (first, end), (integers, scales, dense)
                 put_inputs(model, phase, inputs, place, num_places, own, panel_rows, to)
+                if is_rough:
+                    put_apart(model, inputs, place, phase.width)
         if not alone:
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
@@ -269,7 +274,7 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
             num_rows = model.num_logits
             if num_rows == 0:
                 return np.int64(0)
-            if model.logit_cap == 0 and num_rows <= model.max_choices:
+            if model.logit_cap == 0 and num_rows <= model.max_choices and not is_rough:
                 noted = model.private + thread * model.private_bytes + model.private_candidates
                 forget_candidates(noted, num_rows)
                 candidates = noted, model.vocabulary_size
@@ -349,6 +354,8 @@ def walk(num_asked, model_at, layers_at, phases_at, jobs_at, groups_at, rotation
             arrivals += num_threads
             wait_for_all(model.meeting, arrivals)
 
+    if is_rough:
+        _settle(model.settle, (model_at, num_rows, thread, num_threads))
     if thread == 0 and candidates[0] != 0:
         own_candidates, each = model.private + model.private_candidates, model.private_bytes
         choose_greedily(own_candidates, each, num_threads, num_rows, model.choices)
