@@ -27,7 +27,7 @@ def kvikk(
 def problem(done: subprocess.CompletedProcess[str]) -> str:
     """The one line of it, behind those that a log is given of a start that takes its time."""
     *before, line = done.stderr.strip().splitlines()
-    assert all(re.match(r"\S+: (reading|loading|compiling) ", one) for one in before), done.stderr
+    assert all(re.match(r"\S+: (reading|loading|making) ", one) for one in before), done.stderr
     return line
 
 

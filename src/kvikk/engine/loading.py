@@ -144,6 +144,6 @@ def _make_backend(options: EngineOptions, progress: Progress) -> Backend:
 
     def tell(name: str, done: int, total: int) -> None:
         if done < total:
-            progress(f"compiling kernels, {done + 1} of {total}: {name}")
+            progress(f"making kernels ready, {done + 1} of {total}: {name}")
 
     return CpuBackend(options.threads, tell)
