@@ -91,13 +91,25 @@ def test_a_vocabulary_may_end_within_a_span(vocabulary_size: int) -> None:
     assert chosen == expected
 
 
-def test_a_row_that_is_no_number_has_no_choice() -> None:
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_head_with_a_damaged_scale_is_multiplied_whole(value: float) -> None:
     def spoil(rows: NDArray[np.uint8]) -> None:
-        rows[700, 0:2] = np.array([np.inf], np.float16).view(np.uint8)
+        rows[700, 0:2] = np.array([value], np.float16).view(np.uint8)
 
     backend = Remembering(2)
     driver = Driver(backend, with_head_rows(decoder_with("Q8_0"), spoil), 512, kv_dtype="bf16")
+    (exact,) = driver.run([Piece(driver.new_sequence(), list(range(40)), 20)])
     driver.run([Piece(driver.new_sequence(), list(range(40)), 20)], choices_only=True)
+    np.testing.assert_array_equal(backend.latest, exact)
+
+
+def test_a_row_that_is_no_number_has_no_choice() -> None:
+    decoder = decoder_with("Q8_0")
+    endless = replace(decoder.final_norm, weight=np.full_like(decoder.final_norm.weight, np.inf))
+    backend = Remembering(2)
+    driver = Driver(backend, replace(decoder, final_norm=endless), 512, kv_dtype="bf16")
+    driver.run([Piece(driver.new_sequence(), list(range(40)), 20)], choices_only=True)
+    assert backend._tables.model[0]["is_rough"] == 1
     assert backend.likeliest(backend.latest) is None
 
 

@@ -207,6 +207,14 @@ class WeightLayout:
         """Where the bounds of the head's row tiles lie; 0 where there is no rough head."""
         return 0 if self.rough_head is None else self.region.address(self._bounds_at)
 
+    @property
+    def bounds_hold(self) -> bool:
+        """Whether they are numbers: a file's scales may be damaged."""
+        if self.rough_head is None:
+            return False
+        bounds = self.region.bytes_at(self._bounds_at, bounds_bytes(self.head.row_tiles))
+        return bool(np.isfinite(bounds.view(np.float64)).all())
+
     def _find_bounds(self) -> None:
         """What ``rough`` needs to know of the head's weights, by as many threads as there are."""
         head, tile = self.head, self.head.product.tile

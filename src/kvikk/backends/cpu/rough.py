@@ -52,6 +52,8 @@ FEWEST_ROWS = 5
 SPAN_TILES = 4
 # Of a span: by what the norms of what is left over, and of the inputs, bound its logits' change.
 SPAN_BOUNDS = 2
+# Of a float16: all of them set, it is infinite or no number.
+_EXPONENT = np.uint16(0x7C00)
 # Lanes of a token that is kept by itself: both parts.
 _LANES = 2
 
@@ -201,10 +203,14 @@ def _row_norms(tile, bits, num_scales, has_minimum, tile_bytes, squares, spreads
     data, halves = uint8s(tile, tile_bytes), uint16s(tile + 64 * bits, 64)
     for part in range(num_scales):
         for row in range(16):
-            scale = np.float64(float_of_half(halves[16 * part + row]))
+            own, least_own = halves[16 * part + row], np.uint16(0)
+            scale = np.float64(float_of_half(own))
             least = -scale * (1 << (bits - 1))
             if has_minimum:
-                least = np.float64(float_of_half(halves[16 * (num_scales + part) + row]))
+                least_own = halves[16 * (num_scales + part) + row]
+                least = np.float64(float_of_half(least_own))
+            if (own & _EXPONENT) == _EXPONENT or (least_own & _EXPONENT) == _EXPONENT:
+                spreads[row] = np.inf  # a damaged file's
             total, total_squares = 0, 0
             for word in range(part * words, (part + 1) * words):
                 for byte in range(4):

@@ -105,6 +105,8 @@ class _Filling:
         for name in ("quantize", "quantize_panel", "sum_of_squares", "walk", "settle"):
             row[name] = getattr(self._kernels, name)
         row["bounds"] = self._weights.bounds_address
+        if not self._weights.bounds_hold:
+            row["settle"] = 0
         row["final_norm"] = self._weights.norm_address(decoder.final_norm)
         row["are_layer_norms"] = decoder.final_norm.bias is not None
         row["position_embedding"] = self._weights.position_embedding_address
