@@ -6,12 +6,15 @@ tokens it may be: what is left over is small, and by Cauchy and Schwarz no logit
 
     |Σ w * rest|  <=  norm of the token's weights * norm of what is left over
 
-So a span of 64 tokens whose largest rough logit lies too far below another's cannot hold the
-choice. Those that may are multiplied again, in both parts, with the bits of the whole product:
+So the tile with the largest rough logit is multiplied again first, in both parts, with the bits of
+the whole product, and then those that may still reach above what it has:
 
-    rough logits, span by span    [ ·  · ][   |  ][ ·    ][ | ·  ][  ··  ]
-    largest less its bound        ────────────┴───────────────────────────   no choice is below
+    rough logits, tile by tile    [ ·  · ][   |  ][ ·    ][ | ·  ][  ··  ]
+    exact largest of the first    ────────────┴───────────────────────────   the choice is no less
+    largest and bound, of others                            │
     multiplied again                      [exact ]        [exact ]
+
+Tiles are looked at in spans of four, whose largest are noted while a core has them at hand.
 
 What stays rough in a row is below the choice, so its largest logit is the right one in any case.
 """
@@ -115,53 +118,70 @@ def _norms(integers, scales, groups):
 
 @inner
 def _settle_row(model, job, row):
-    """The choice of one row; its spans that may hold it become exact."""
-    width = 32 * job.groups
+    """The choice of one row; its tiles that may hold it become exact."""
+    width, outputs = 32 * job.groups, job.outputs + row * job.output_bytes
     integers = model.apart_integers + row * _LANES * width
     scales = model.apart_scales + row * _LANES * job.groups * LANE_SCALE_BYTES
     spans = (job.row_tiles + SPAN_TILES - 1) // SPAN_TILES
     tops = int32s(model.tops + row * spans * 4, spans)
-    largest, place = tops[0], 0
+    largest, first = tops[0], 0
     for span in range(spans):
         largest = max(largest, tops[span])
-    top = np.float64(number_of(largest))
-    if not top < np.inf:  # or no number
+    if not np.float64(number_of(largest)) < np.inf:  # or no number
         return np.int64(UNUSABLE)
-    while tops[place] != largest:
-        place += 1
+    while tops[first] != largest:
+        first += 1
+    first *= SPAN_TILES
+    while _top_of(model, outputs, first) != largest:
+        first += 1
+    # What is likeliest roughly is looked at first: the choice is no less.
+    best = np.empty(1, np.int64)
+    best[0] = NOTHING
+    floor = _make_exact(model, job, first, integers, scales, outputs, best)
     size, rest = _norms(integers, scales, job.groups)
-    floor = top - _bound(model, place, size, rest)
     # Most spans are below what the largest bound of all lets them reach.
     reach = floor - _bound(model, spans, size, rest)
     limit = order_of(np.float32(reach - abs(reach) * 1e-6))
-    best = np.empty(1, np.int64)
-    best[0] = NOTHING
     for span in range(spans):
         if tops[span] < limit:
             continue
-        if np.float64(number_of(tops[span])) + _bound(model, span, size, rest) < floor:
-            continue
-        first = span * SPAN_TILES
-        last = min(first + SPAN_TILES, job.row_tiles)
-        outputs = job.outputs + row * job.output_bytes
-        _multiply(
-            job.multiply,
-            (
-                job.weights,
-                job.groups,
-                first,
-                last,
-                integers,
-                scales,
-                np.int64(_LANES),
-                outputs,
-                job.output_bytes,
-                np.int64(0),
-            ),
-        )
-        end = min(last * TILE_ROWS, model.vocabulary_size)
-        note_candidates(best.ctypes.data, outputs, job.output_bytes, 0, 1, first * TILE_ROWS, end)
+        bound = _bound(model, span, size, rest)
+        for tile in range(span * SPAN_TILES, min((span + 1) * SPAN_TILES, job.row_tiles)):
+            top = np.float64(number_of(_top_of(model, outputs, tile)))
+            if tile != first and not top + bound < floor:
+                floor = _make_exact(model, job, tile, integers, scales, outputs, best)
     return choice_of(best[0])
+
+
+@inner
+def _top_of(model, outputs, tile):
+    """The largest of a tile's logits, in order."""
+    count = min(model.vocabulary_size - tile * TILE_ROWS, TILE_ROWS)
+    return largest_of(float32s(outputs + tile * TILE_ROWS * 4, count))
+
+
+@inner
+def _make_exact(model, job, tile, integers, scales, outputs, best):
+    """One tile's logits of one row, in both parts; the largest that was exact so far."""
+    _multiply(
+        job.multiply,
+        (
+            job.weights,
+            job.groups,
+            tile,
+            tile + 1,
+            integers,
+            scales,
+            np.int64(_LANES),
+            outputs,
+            job.output_bytes,
+            np.int64(0),
+        ),
+    )
+    first_token = tile * TILE_ROWS
+    end_token = min(first_token + TILE_ROWS, model.vocabulary_size)
+    note_candidates(best.ctypes.data, outputs, job.output_bytes, 0, 1, first_token, end_token)
+    return np.float64(number_of(np.int32(best[0] >> 32)))
 
 
 @inner
