@@ -277,8 +277,8 @@ def _conditions(entry: Entry) -> str:
 def _core_distance(*entries: Entry) -> str:
     """How long a cache line took from core to core and back, where that was measured."""
     measured = (ns for entry in entries for ns in entry.get("round_trips_ns", ()))
-    times = [round(ns) for ns in measured if ns is not None]
+    times = sorted({round(ns) for ns in measured if ns is not None})
     if not times:
         return ""
-    span = f"{times[0]}" if len(times) == 1 else f"{min(times)} to {max(times)}"
+    span = f"{times[0]}" if len(times) == 1 else f"{times[0]} to {times[-1]}"
     return f" {span} ns apart"
