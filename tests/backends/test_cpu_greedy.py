@@ -7,15 +7,14 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from kvikk.backends.base import Batch, SamplingParameters
-from kvikk.backends.cpu.backend import CpuBackend
+from kvikk.backends.base import SamplingParameters
 from kvikk.backends.cpu.greedy import (
     UNUSABLE,
     choose_greedily,
     forget_candidates,
     note_candidates,
 )
-from tests.backends.driver import Driver
+from tests.backends.driver import Driver, Remembering
 from tests.backends.random_decoders import Shape, random_decoder
 
 
@@ -58,14 +57,6 @@ def test_a_row_without_a_finite_largest_logit_is_told(value: float) -> None:
     logits[1, 20] = value
     logits[2] = -np.inf
     assert _choices(logits, [(0, 16), (16, 40)]).tolist() == [0, UNUSABLE, UNUSABLE]
-
-
-class Remembering(CpuBackend):
-    """Keeps what ``forward`` gave."""
-
-    def forward(self, batch: Batch) -> NDArray[np.float32]:
-        self.latest = super().forward(batch)
-        return self.latest
 
 
 @pytest.mark.parametrize("num_tokens", [1, 5, 40])

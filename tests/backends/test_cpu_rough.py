@@ -1,49 +1,46 @@
 """Greedy choices from a rough head are those of the whole one, and their bounds hold."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvikk.backends.base import Batch
-from kvikk.backends.cpu.backend import CpuBackend
 from kvikk.backends.cpu.rough import FEWEST_ROWS, SPAN_TILES
 from kvikk.files.quantization import dequantize
 from kvikk.models.decoder import Decoder
-from tests.backends.driver import Driver, Piece
+from tests.backends.driver import Driver, Piece, Remembering
 from tests.backends.random_decoders import Shape, random_decoder
 
 SPAN = 16 * SPAN_TILES
 HEADS = ["Q8_0", "Q6_K", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "IQ4_NL"]
 
 
-class Remembering(CpuBackend):
-    """Keeps what ``forward`` gave."""
-
-    def forward(self, batch: Batch) -> NDArray[np.float32]:
-        self.latest = super().forward(batch)
-        return self.latest
-
-
-def decoder_with(head: str, vocabulary_size: int = 1003, **shape: object) -> Decoder:
-    sizes = {"hidden_size": 256, "feed_forward_size": 256, "vocabulary_size": vocabulary_size}
+def decoder_with(head: str, vocabulary_size: int = 1003) -> Decoder:
     dtypes = (*["Q8_0"] * 7, head)
-    return random_decoder(Shape(**{**sizes, "dtypes": dtypes, **shape}))  # type: ignore[arg-type]
+    return random_decoder(
+        Shape(
+            hidden_size=256,
+            feed_forward_size=256,
+            vocabulary_size=vocabulary_size,
+            dtypes=dtypes,
+        )
+    )
 
 
-def with_head_rows(decoder: Decoder, change: object) -> Decoder:
+def with_head_rows(decoder: Decoder, change: Callable[[NDArray[np.uint8]], None]) -> Decoder:
     """The decoder with its head's rows, as bytes ``[rows, bytes]``, changed in place."""
     tensor = decoder.head.tensor
     data = tensor.data.reshape(tensor.shape[0], -1).copy()
-    change(data)  # type: ignore[operator]
+    change(data)
     head = replace(decoder.head, tensor=replace(tensor, data=data.reshape(-1)))
     return replace(decoder, head=head)
 
 
-def both_ways(decoder: Decoder, num_rows: int, threads: int = 2) -> tuple[list[int], list[int]]:
+def both_ways(decoder: Decoder, num_rows: int) -> tuple[list[int], list[int]]:
     """What a step chooses for the last rows of a prompt: roughly, and by all logits."""
-    backend = Remembering(threads)
+    backend = Remembering(2)
     driver = Driver(backend, decoder, 512, kv_dtype="bf16")
     tokens = np.random.default_rng(5).integers(0, decoder.vocabulary_size, 70).tolist()
     (exact,) = driver.run([Piece(driver.new_sequence(), tokens, num_rows)])

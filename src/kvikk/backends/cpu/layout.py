@@ -222,7 +222,7 @@ class WeightLayout:
             return
         bounds = self.region.bytes_at(self._bounds_at, bounds_bytes(head.row_tiles))
         weights, kind = self.region.address(head.weights), (tile.bits, tile.num_scales)
-        spans = num_spans(head.row_tiles)
+        spans = int(num_spans.py_func(head.row_tiles))
 
         def find(first: int) -> None:
             end = min(first + _SPANS_AT_ONCE, spans)

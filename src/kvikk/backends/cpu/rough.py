@@ -44,6 +44,7 @@ from kvikk.backends.cpu.raw import (
     uint16s,
 )
 from kvikk.backends.cpu.records import JOB, MODEL
+from kvikk.backends.cpu.rows import tile_integer
 from kvikk.backends.cpu.threads import share
 from kvikk.backends.cpu.tiles import TILE_ROWS
 
@@ -76,21 +77,22 @@ def put_apart(model, row, place, width):
     quantize_rest(row, groups, integers, scales, _LANES)
 
 
-def num_spans(row_tiles: int) -> int:
+@inner
+def num_spans(row_tiles):
     """Spans of so many row tiles; the last may be shorter."""
-    return -(-row_tiles // SPAN_TILES)
+    return (row_tiles + SPAN_TILES - 1) // SPAN_TILES
 
 
 def bounds_bytes(row_tiles: int) -> int:
     """What ``find_bounds`` writes: each span's, then the largest of all spans."""
-    return 8 * SPAN_BOUNDS * (num_spans(row_tiles) + 1)
+    return 8 * SPAN_BOUNDS * (int(num_spans.py_func(row_tiles)) + 1)
 
 
 @inner
 def note_tops(job, first_row, end_row, first_tile, last_tile, vocabulary):
     """The largest of each span's logits in some rows, as ``greedy`` orders them."""
-    first, end = first_tile // SPAN_TILES, (last_tile + SPAN_TILES - 1) // SPAN_TILES
-    spans = (job.row_tiles + SPAN_TILES - 1) // SPAN_TILES
+    first, end = first_tile // SPAN_TILES, num_spans(last_tile)
+    spans = num_spans(job.row_tiles)
     for row in range(first_row, end_row):
         tops = int32s(job.tops + row * spans * 4, end)
         for span in range(first, end):
@@ -122,7 +124,7 @@ def _settle_row(model, job, row):
     width, outputs = 32 * job.groups, job.outputs + row * job.output_bytes
     integers = model.apart_integers + row * _LANES * width
     scales = model.apart_scales + row * _LANES * job.groups * LANE_SCALE_BYTES
-    spans = (job.row_tiles + SPAN_TILES - 1) // SPAN_TILES
+    spans = num_spans(job.row_tiles)
     tops = int32s(model.tops + row * spans * 4, spans)
     largest, first = tops[0], 0
     for span in range(spans):
@@ -203,19 +205,6 @@ def settle(model_at, num_rows, thread, num_threads):
 
 
 @inner
-def _integer(data, bits, word, place):
-    """One of a tile's integers; see ``tiles``."""
-    if bits == 8:
-        return np.int64(data[64 * word + place])
-    integer = np.int64(data[64 * (word % 4) + place] >> (4 * (word // 4))) & 15
-    if bits == 5:
-        integer += np.int64((data[256 + place] >> word) & 1) << 4
-    elif bits == 6:
-        integer += np.int64((data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))) & 3) << 4
-    return integer
-
-
-@inner
 def _row_norms(tile, bits, num_scales, has_minimum, tile_bytes, squares, spreads):
     """Add a tile's part to its rows' squared norms, and to what those are at most."""
     largest = (1 << bits) - 1
@@ -234,7 +223,7 @@ def _row_norms(tile, bits, num_scales, has_minimum, tile_bytes, squares, spreads
             total, total_squares = 0, 0
             for word in range(part * words, (part + 1) * words):
                 for byte in range(4):
-                    integer = _integer(data, bits, word, 4 * row + byte)
+                    integer = tile_integer(data, bits, word, 4 * row + byte)
                     total += integer
                     total_squares += integer * integer
             count = 4 * words

@@ -191,22 +191,27 @@ def embed_row(model, token_id, position, out):
 
 
 @inner
+def tile_integer(data, bits, word, place):
+    """The integer at byte ``place`` of a tile's word; see ``tiles``."""
+    if bits == 8:
+        return np.int32(data[64 * word + place])
+    integer = np.int32((data[64 * (word % 4) + place] >> (4 * (word // 4))) & 15)
+    if bits == 5:
+        integer += np.int32(((data[256 + place] >> word) & 1) << 4)
+    elif bits == 6:
+        upper = data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))
+        integer += np.int32((upper & 3) << 4)
+    return integer
+
+
+@inner
 def _embed_integers(model, tile, lane, scale, outputs):
     """One lane of an integer tile. See ``tiles`` for the layout."""
     bits = model.embedding_bits
     data = uint8s(tile, model.embedding_bytes)
     halves = uint16s(tile + 64 * bits, (model.embedding_bytes - 64 * bits) // 2)
     for column in range(32):
-        word, place = column // 4, 4 * lane + column % 4
-        if bits == 8:
-            integer = np.int32(data[64 * word + place])
-        else:
-            integer = np.int32((data[64 * (word % 4) + place] >> (4 * (word // 4))) & 15)
-            if bits == 5:
-                integer += np.int32(((data[256 + place] >> word) & 1) << 4)
-            elif bits == 6:
-                upper = data[256 + 64 * (word // 4) + place] >> (2 * (word % 4))
-                integer += np.int32((upper & 3) << 4)
+        integer = tile_integer(data, bits, column // 4, 4 * lane + column % 4)
         part = 16 * (column // 16) if model.embedding_scales == 2 else 0
         row_scale = float_of_half(halves[part + lane])
         if model.embedding_minimum != 0:

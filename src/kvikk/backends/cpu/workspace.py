@@ -146,7 +146,7 @@ class Workspace:
             integer_bytes, scale_bytes = apart_bytes(32 * self.weights.head.groups)
             self._place("apart_integers", plan.max_batch_sequences * integer_bytes)
             self._place("apart_scales", plan.max_batch_sequences * scale_bytes)
-            spans = num_spans(self.weights.head.row_tiles)
+            spans = int(num_spans.py_func(self.weights.head.row_tiles))
             self._place("tops", plan.max_batch_sequences * spans * 4)
 
         # Each thread's own, for steps of one token and for rows and tiles under way.
